@@ -1,0 +1,3 @@
+"""Observability for the prefix (KV) cache of LLM inference engines and managed APIs."""
+
+__version__ = "0.1.0"

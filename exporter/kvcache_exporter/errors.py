@@ -1,0 +1,45 @@
+"""The exceptions of the exporter.
+
+KVCacheError
+├── ConfigError      the configuration file is wrong; holds every problem found
+├── ScrapeError      one target could not be read; its reason is a closed label value
+├── RecordError      one log line could not be read; its reason is a closed label value
+└── StateError       the state file cannot be used
+"""
+
+from collections.abc import Sequence
+
+
+class KVCacheError(Exception):
+    """Base of everything the exporter raises on purpose."""
+
+
+class ConfigError(KVCacheError):
+    """The configuration cannot be used; `problems` holds `file:line:column: path: message` lines."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class ScrapeError(KVCacheError):
+    """A target gave no usable page; `reason` is a value of the catalogue's SCRAPE_FAILURE_REASONS."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class RecordError(KVCacheError):
+    """A log line gave no usable record; `reason` is a value of the catalogue's PARSE_FAILURE_REASONS.
+
+    The message never quotes the line: lines may hold prompt text.
+    """
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
+
+
+class StateError(KVCacheError):
+    """The state file is of another version, damaged, or held by another process."""

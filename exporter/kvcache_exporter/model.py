@@ -1,0 +1,79 @@
+"""Frozen values that the stages hand to each other."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from kvcache_exporter.catalogue import Metric
+
+Outcome = Literal["full", "partial", "miss", "uncacheable", "unknown"]
+OUTCOMES: tuple[Outcome, ...] = ("full", "partial", "miss", "uncacheable", "unknown")
+
+
+class Distribution(NamedTuple):
+    """A histogram's state: `counts[i]` observations were at most `edges[i]`; the last count is the total."""
+
+    edges: tuple[float, ...]
+    """Upper bounds in rising order, +Inf left out."""
+    counts: tuple[float, ...]
+    """Cumulative, one longer than `edges`."""
+    sum: float
+
+
+class Sample(NamedTuple):
+    """One value of a catalogue metric; `labels` are values in the order of `metric.labels`, "" = absent."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float | Distribution
+
+
+class RequestRecord(NamedTuple):
+    """One finished request as a usage log tells it, the same for every format.
+
+    Prompt tokens always include what was read from and written to the cache. `None` means the log does not
+    say: never the same as zero.
+    """
+
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    """Prompt tokens read from the cache."""
+    written_tokens: int | None = None
+    """Prompt tokens written to the cache and billed as such."""
+    output_tokens: int | None = None
+    ttft_seconds: float | None = None
+    duration_seconds: float | None = None
+    timestamp: float | None = None
+    """Unix seconds at which the request started, as far as the log says."""
+    provider: str = ""
+    model_name: str = ""
+    group: str = ""
+    status: str = "ok"
+    """`ok`, or what the log calls the way it ended (`truncated`)."""
+    request_id: str = ""
+    written_by_ttl: tuple[tuple[str, int], ...] = ()
+    """Pairs of a TTL label value (5m, 30m, 1h, 12h) and written tokens, where the log splits them."""
+    granule: int = 1
+    """Tokens the engine or provider caches at a time: a full hit still computes up to that many."""
+    minimum_tokens: int = 0
+    """Prompts shorter than this are never cached."""
+
+    @property
+    def uncached_tokens(self) -> int | None:
+        """Prompt tokens neither read from nor written to the cache."""
+        if self.prompt_tokens is None or self.cached_tokens is None:
+            return None
+        return self.prompt_tokens - self.cached_tokens - (self.written_tokens or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A well-formed log entry that is no finished model request: counted by its reason, kept out of rates."""
+
+    reason: str
+    """A value of the catalogue's REQUEST_ERROR_REASONS for failed requests; else `response_cache`,
+    `not_a_request` or `pending`."""
+    status: str = ""
+    provider: str = ""
+    model_name: str = ""
+    group: str = ""
+    timestamp: float | None = None
