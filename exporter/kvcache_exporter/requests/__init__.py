@@ -1,0 +1,1 @@
+"""From usage logs to request metrics: tail, format, outcome, tally."""

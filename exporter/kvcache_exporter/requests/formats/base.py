@@ -1,0 +1,59 @@
+"""What a log format is: something that makes decoders, which turn log lines into entries."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import RequestRecord, Skipped
+
+Entry = RequestRecord | Skipped | RecordError
+"""What one log entry comes to. A RecordError is returned, not raised: one bad line never stops a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderOptions:
+    """What the configuration of a source adds to its records."""
+
+    group_by: str = ""
+    """Dotted path of the field that names the prompt group (`metadata.route`); "" takes the format's own."""
+    model_name: str = ""
+    """Model name for records that carry none."""
+    provider: str = ""
+    """Provider for records that carry none."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Only for `format: custom`: dotted path by field name."""
+
+
+class Decoder(Protocol):
+    """Decodes the lines of one file, in order; may hold back entries that need later lines."""
+
+    def decode(self, lines: Sequence[bytes]) -> list[Entry]:
+        """Entries that these complete lines finish; a line may give none (half an event) or many (an array)."""
+        ...
+
+    def flush(self) -> list[Entry]:
+        """Entries that will get no more lines: at the end of a file that nobody appends to."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """What is held back, for the state file; holds no prompt text. b"" when nothing is."""
+        ...
+
+    def restore(self, snapshot: bytes) -> None:
+        """Take up what `snapshot` gave."""
+        ...
+
+
+class Format(Protocol):
+    """One log format; instances stand in the tuple FORMATS."""
+
+    name: str
+
+    def recognises(self, sample: Mapping[str, object]) -> bool:
+        """Whether a decoded log entry looks like this format; used by `format: auto`."""
+        ...
+
+    def decoder(self, options: DecoderOptions) -> Decoder:
+        """A fresh decoder for one file."""
+        ...
