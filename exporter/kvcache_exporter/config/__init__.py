@@ -1,0 +1,44 @@
+"""The configuration file: its schema, and errors that say where, what was found and what was expected."""
+
+from kvcache_exporter.config.address import Address, parse_address
+from kvcache_exporter.config.labels import label_name_problem
+from kvcache_exporter.config.load import load_config
+from kvcache_exporter.config.mask import masked
+from kvcache_exporter.config.schema import (
+    BasicAuth,
+    Config,
+    DnsDiscovery,
+    FileDiscovery,
+    FullHitConfig,
+    HttpSettings,
+    LimitsConfig,
+    OutcomeConfig,
+    RequestSource,
+    ScrapeConfig,
+    ShardConfig,
+    StateConfig,
+    TargetGroup,
+    TlsSettings,
+)
+
+__all__ = [
+    "Address",
+    "BasicAuth",
+    "Config",
+    "DnsDiscovery",
+    "FileDiscovery",
+    "FullHitConfig",
+    "HttpSettings",
+    "LimitsConfig",
+    "OutcomeConfig",
+    "RequestSource",
+    "ScrapeConfig",
+    "ShardConfig",
+    "StateConfig",
+    "TargetGroup",
+    "TlsSettings",
+    "label_name_problem",
+    "load_config",
+    "masked",
+    "parse_address",
+]
