@@ -92,82 +92,356 @@ def _metric(kind: Kind, area: str, name: str, labels: tuple[str, ...], text: str
 # From engine pages: the target itself.
 _T = ("target",)
 _TARGET = "Targets"
-TARGET_UP = _metric("gauge", _TARGET, "target_up", ("target", "engine"), "Whether the last scrape of the target gave a usable page (1) or not (0).")
+TARGET_UP = _metric(
+    "gauge",
+    _TARGET,
+    "target_up",
+    ("target", "engine"),
+    "Whether the last scrape of the target gave a usable page (1) or not (0).",
+)
 TARGET_INFO = _metric("info", _TARGET, "target_info", (
     "target", "engine", "engine_version", "hit_basis", "prefix_caching", "block_size", "hash_algorithm",
     "cache_dtype", "eviction_policy",
 ), "What the engine says of itself; hit_basis names the counters the hit rate is made from.")  # fmt: skip
-TARGET_SCRAPE_DURATION = _metric("gauge", _TARGET, "target_scrape_duration_seconds", _T, "Time the last scrape of the target took.")
-TARGET_LAST_SUCCESS = _metric("gauge", _TARGET, "target_last_success_timestamp_seconds", _T, "Unix time of the last scrape of the target that gave a usable page.")
-TARGET_SCRAPE_FAILURES = _metric("counter", _TARGET, "target_scrape_failures_total", ("target", "reason"), "Scrapes of the target that gave no usable page.")
-TARGET_START = _metric("gauge", _TARGET, "target_start_timestamp_seconds", _T, "Unix time at which the engine process started, where its page says so.")
-TARGET_RESETS = _metric("counter", _TARGET, "target_counter_resets_total", _T, "Scrapes in which at least one counter of the target went back.")
-TARGET_MISSING = _metric("gauge", _TARGET, "target_missing_families", _T, "Families that the engine's table needs and the target's page does not have.")
-TARGET_DEPRECATED = _metric("gauge", _TARGET, "target_deprecated_families", _T, "Families on the target's page that newer versions of the engine have renamed.")
-DATA_ANOMALIES = _metric("counter", _TARGET, "data_anomalies_total", ("target", "reason"), "Values on the target's page that cannot be right or do not mean what they seem to.")
+TARGET_SCRAPE_DURATION = _metric(
+    "gauge", _TARGET, "target_scrape_duration_seconds", _T, "Time the last scrape of the target took."
+)
+TARGET_LAST_SUCCESS = _metric(
+    "gauge",
+    _TARGET,
+    "target_last_success_timestamp_seconds",
+    _T,
+    "Unix time of the last scrape of the target that gave a usable page.",
+)
+TARGET_SCRAPE_FAILURES = _metric(
+    "counter",
+    _TARGET,
+    "target_scrape_failures_total",
+    ("target", "reason"),
+    "Scrapes of the target that gave no usable page.",
+)
+TARGET_START = _metric(
+    "gauge",
+    _TARGET,
+    "target_start_timestamp_seconds",
+    _T,
+    "Unix time at which the engine process started, where its page says so.",
+)
+TARGET_RESETS = _metric(
+    "counter",
+    _TARGET,
+    "target_counter_resets_total",
+    _T,
+    "Scrapes in which at least one counter of the target went back.",
+)
+TARGET_MISSING = _metric(
+    "gauge",
+    _TARGET,
+    "target_missing_families",
+    _T,
+    "Families that the engine's table needs and the target's page does not have.",
+)
+TARGET_DEPRECATED = _metric(
+    "gauge",
+    _TARGET,
+    "target_deprecated_families",
+    _T,
+    "Families on the target's page that newer versions of the engine have renamed.",
+)
+DATA_ANOMALIES = _metric(
+    "counter",
+    _TARGET,
+    "data_anomalies_total",
+    ("target", "reason"),
+    "Values on the target's page that cannot be right or do not mean what they seem to.",
+)
 
 # From engine pages: the cache.
 _ENGINE = "Engines"
-PREFIX_CACHING_ENABLED = _metric("gauge", _ENGINE, "prefix_caching_enabled", ENG, "Whether the engine says that its prefix cache is on (1) or off (0).")
-CAPACITY_TOKENS = _metric("gauge", _ENGINE, "capacity_tokens", (*ENG, "tier"), "Tokens that the cache tier can hold.")
-USAGE_RATIO = _metric("gauge", _ENGINE, "usage_ratio", (*ENG, "tier"), "Share of the cache tier that running requests hold, from 0 to 1; blocks cached for later count as free.")
-USED_TOKENS = _metric("gauge", _ENGINE, "used_tokens", (*ENG, "tier"), "Tokens of the cache tier that running requests hold.")
-PROMPT_TOKENS = _metric("counter", _ENGINE, "prompt_tokens_total", ENG, "Prompt tokens of requests, once per request, those served from the cache included.")
-CACHED_PROMPT_TOKENS = _metric("counter", _ENGINE, "cached_prompt_tokens_total", (*ENG, "tier"), "Prompt tokens served from the cache, once per request.")
-PREFIX_QUERY_TOKENS = _metric("counter", _ENGINE, "prefix_query_tokens_total", ENG, "Tokens looked up in the prefix cache as the engine counts them, repeated lookups included.")
-PREFIX_HIT_TOKENS = _metric("counter", _ENGINE, "prefix_hit_tokens_total", (*ENG, "tier"), "Tokens found by lookups in the prefix cache as the engine counts them, repeated lookups included.")
-EVICTED_TOKENS = _metric("counter", _ENGINE, "evicted_tokens_total", (*ENG, "tier"), "Cached tokens dropped from the tier, moved to a slower tier or destroyed.")
-STORED_TOKENS = _metric("counter", _ENGINE, "stored_tokens_total", (*ENG, "tier"), "Tokens copied into the tier from a faster one.")
-LOADED_TOKENS = _metric("counter", _ENGINE, "loaded_tokens_total", (*ENG, "tier"), "Tokens loaded from the tier into a faster one.")
-PREEMPTIONS = _metric("counter", _ENGINE, "preemptions_total", ENG, "Running requests put back into the queue to free cache (vLLM preemptions, SGLang retractions).")
+PREFIX_CACHING_ENABLED = _metric(
+    "gauge",
+    _ENGINE,
+    "prefix_caching_enabled",
+    ENG,
+    "Whether the engine says that its prefix cache is on (1) or off (0).",
+)
+CAPACITY_TOKENS = _metric(
+    "gauge", _ENGINE, "capacity_tokens", (*ENG, "tier"), "Tokens that the cache tier can hold."
+)
+USAGE_RATIO = _metric(
+    "gauge",
+    _ENGINE,
+    "usage_ratio",
+    (*ENG, "tier"),
+    "Share of the cache tier that running requests hold, from 0 to 1; blocks cached for later count as free.",
+)
+USED_TOKENS = _metric(
+    "gauge", _ENGINE, "used_tokens", (*ENG, "tier"), "Tokens of the cache tier that running requests hold."
+)
+PROMPT_TOKENS = _metric(
+    "counter",
+    _ENGINE,
+    "prompt_tokens_total",
+    ENG,
+    "Prompt tokens of requests, once per request, those served from the cache included.",
+)
+CACHED_PROMPT_TOKENS = _metric(
+    "counter",
+    _ENGINE,
+    "cached_prompt_tokens_total",
+    (*ENG, "tier"),
+    "Prompt tokens served from the cache, once per request.",
+)
+PREFIX_QUERY_TOKENS = _metric(
+    "counter",
+    _ENGINE,
+    "prefix_query_tokens_total",
+    ENG,
+    "Tokens looked up in the prefix cache as the engine counts them, repeated lookups included.",
+)
+PREFIX_HIT_TOKENS = _metric(
+    "counter",
+    _ENGINE,
+    "prefix_hit_tokens_total",
+    (*ENG, "tier"),
+    "Tokens found by lookups in the prefix cache as the engine counts them, repeated lookups included.",
+)
+EVICTED_TOKENS = _metric(
+    "counter",
+    _ENGINE,
+    "evicted_tokens_total",
+    (*ENG, "tier"),
+    "Cached tokens dropped from the tier, moved to a slower tier or destroyed.",
+)
+STORED_TOKENS = _metric(
+    "counter",
+    _ENGINE,
+    "stored_tokens_total",
+    (*ENG, "tier"),
+    "Tokens copied into the tier from a faster one.",
+)
+LOADED_TOKENS = _metric(
+    "counter",
+    _ENGINE,
+    "loaded_tokens_total",
+    (*ENG, "tier"),
+    "Tokens loaded from the tier into a faster one.",
+)
+PREEMPTIONS = _metric(
+    "counter",
+    _ENGINE,
+    "preemptions_total",
+    ENG,
+    "Running requests put back into the queue to free cache (vLLM preemptions, SGLang retractions).",
+)
 RUNNING_REQUESTS = _metric("gauge", _ENGINE, "running_requests", ENG, "Requests being computed.")
 WAITING_REQUESTS = _metric("gauge", _ENGINE, "waiting_requests", ENG, "Requests waiting to be scheduled.")
 ENGINE_REQUESTS = _metric("counter", _ENGINE, "engine_requests_total", ENG, "Requests the engine finished.")
-ENGINE_PREFILL_SECONDS = _metric("counter", _ENGINE, "engine_prefill_seconds_total", ENG, "Time requests spent in prefill, summed over finished requests.")
-ENGINE_TTFT = _metric("histogram", _ENGINE, "engine_time_to_first_token_seconds", ENG, "Time to first token as the engine measures it, queue included, hits and misses in one.")
-ENGINE_PROMPT_TOKENS = _metric("histogram", _ENGINE, "engine_prompt_tokens", ENG, "Prompt tokens of each finished request.")
-ENGINE_COMPUTED_PROMPT_TOKENS = _metric("histogram", _ENGINE, "engine_computed_prompt_tokens", ENG, "Prompt tokens that each finished request had to compute because the cache did not hold them.")
-REQUEST_HIT_THRESHOLD = _metric("gauge", _ENGINE, "request_hit_threshold_tokens", ENG, "A request counts as a hit in request_hit_ratio if it computed at most this many tokens; prompts no longer than this are left out.")
-BLOCK_LIFETIME = _metric("histogram", _ENGINE, "block_lifetime_seconds", ENG, "Time from a block's allocation until it is given to other tokens, of the blocks the engine samples.")
-BLOCK_IDLE = _metric("histogram", _ENGINE, "block_idle_before_eviction_seconds", ENG, "Time from a block's last use until it is given to other tokens, of the blocks the engine samples.")
-BLOCK_REUSE = _metric("histogram", _ENGINE, "block_reuse_interval_seconds", ENG, "Time between two uses of the same block, of the blocks the engine samples.")
+ENGINE_PREFILL_SECONDS = _metric(
+    "counter",
+    _ENGINE,
+    "engine_prefill_seconds_total",
+    ENG,
+    "Time requests spent in prefill, summed over finished requests.",
+)
+ENGINE_TTFT = _metric(
+    "histogram",
+    _ENGINE,
+    "engine_time_to_first_token_seconds",
+    ENG,
+    "Time to first token as the engine measures it, queue included, hits and misses in one.",
+)
+ENGINE_PROMPT_TOKENS = _metric(
+    "histogram", _ENGINE, "engine_prompt_tokens", ENG, "Prompt tokens of each finished request."
+)
+ENGINE_COMPUTED_PROMPT_TOKENS = _metric(
+    "histogram",
+    _ENGINE,
+    "engine_computed_prompt_tokens",
+    ENG,
+    "Prompt tokens that each finished request had to compute because the cache did not hold them.",
+)
+REQUEST_HIT_THRESHOLD = _metric(
+    "gauge",
+    _ENGINE,
+    "request_hit_threshold_tokens",
+    ENG,
+    "Most computed tokens of a request that counts as a hit in request_hit_ratio; shorter prompts are left out.",
+)
+BLOCK_LIFETIME = _metric(
+    "histogram",
+    _ENGINE,
+    "block_lifetime_seconds",
+    ENG,
+    "Time from a block's allocation until it is given to other tokens, of the blocks the engine samples.",
+)
+BLOCK_IDLE = _metric(
+    "histogram",
+    _ENGINE,
+    "block_idle_before_eviction_seconds",
+    ENG,
+    "Time from a block's last use until it is given to other tokens, of the blocks the engine samples.",
+)
+BLOCK_REUSE = _metric(
+    "histogram",
+    _ENGINE,
+    "block_reuse_interval_seconds",
+    ENG,
+    "Time between two uses of the same block, of the blocks the engine samples.",
+)
 
 # From request records.
 _REQUESTS = "Requests"
-REQUESTS = _metric("counter", _REQUESTS, "requests_total", (*REQ, "outcome"), "Finished requests by what the prefix cache did for them.")
-REQUEST_PROMPT_TOKENS = _metric("counter", _REQUESTS, "request_prompt_tokens_total", REQ, "Prompt tokens of requests whose cached tokens are known, those served from the cache included.")
-REQUEST_CACHED_TOKENS = _metric("counter", _REQUESTS, "request_cached_tokens_total", REQ, "Prompt tokens served from the cache.")
+REQUESTS = _metric(
+    "counter",
+    _REQUESTS,
+    "requests_total",
+    (*REQ, "outcome"),
+    "Finished requests by what the prefix cache did for them.",
+)
+REQUEST_PROMPT_TOKENS = _metric(
+    "counter",
+    _REQUESTS,
+    "request_prompt_tokens_total",
+    REQ,
+    "Prompt tokens of requests whose cached tokens are known, those served from the cache included.",
+)
+REQUEST_CACHED_TOKENS = _metric(
+    "counter", _REQUESTS, "request_cached_tokens_total", REQ, "Prompt tokens served from the cache."
+)
 REQUEST_OUTPUT_TOKENS = _metric("counter", _REQUESTS, "request_output_tokens_total", REQ, "Tokens generated.")
-REQUEST_WRITTEN_TOKENS = _metric("counter", _REQUESTS, "request_written_tokens_total", (*REQ, "ttl"), "Prompt tokens written to the provider's cache and billed as such, by the time they are kept.")
-REQUEST_TTFT = _metric("histogram", _REQUESTS, "request_time_to_first_token_seconds", (*REQ, "outcome"), "Time to first token by what the prefix cache did for the request.")
-REQUEST_DURATION = _metric("histogram", _REQUESTS, "request_duration_seconds", (*REQ, "outcome"), "Time from request to last token by what the prefix cache did for the request.")
-REQUEST_COMPUTED_TOKENS = _metric("histogram", _REQUESTS, "request_computed_tokens", REQ, "Prompt tokens of each request that the cache did not hold.")
-REQUEST_CACHED_RATIO = _metric("histogram", _REQUESTS, "request_cached_ratio", REQ, "Share of each request's prompt that was served from the cache, from 0 to 1.")
-REQUEST_ERRORS = _metric("counter", _REQUESTS, "request_errors_total", (*REQ, "reason"), "Requests that failed; they are in no other request metric.")
+REQUEST_WRITTEN_TOKENS = _metric(
+    "counter",
+    _REQUESTS,
+    "request_written_tokens_total",
+    (*REQ, "ttl"),
+    "Prompt tokens written to the provider's cache and billed as such, by the time they are kept.",
+)
+REQUEST_TTFT = _metric(
+    "histogram",
+    _REQUESTS,
+    "request_time_to_first_token_seconds",
+    (*REQ, "outcome"),
+    "Time to first token by what the prefix cache did for the request.",
+)
+REQUEST_DURATION = _metric(
+    "histogram",
+    _REQUESTS,
+    "request_duration_seconds",
+    (*REQ, "outcome"),
+    "Time from request to last token by what the prefix cache did for the request.",
+)
+REQUEST_COMPUTED_TOKENS = _metric(
+    "histogram",
+    _REQUESTS,
+    "request_computed_tokens",
+    REQ,
+    "Prompt tokens of each request that the cache did not hold.",
+)
+REQUEST_CACHED_RATIO = _metric(
+    "histogram",
+    _REQUESTS,
+    "request_cached_ratio",
+    REQ,
+    "Share of each request's prompt that was served from the cache, from 0 to 1.",
+)
+REQUEST_ERRORS = _metric(
+    "counter",
+    _REQUESTS,
+    "request_errors_total",
+    (*REQ, "reason"),
+    "Requests that failed; they are in no other request metric.",
+)
 
 # From the logs themselves.
 _LOGS = "Logs"
 _S = ("source",)
 LOG_LINES = _metric("counter", _LOGS, "log_lines_total", _S, "Complete lines read from the source.")
-LOG_ROTATIONS = _metric("counter", _LOGS, "log_rotations_total", _S, "Times a file of the source was rotated or truncated.")
-LOG_PARSE_FAILURES = _metric("counter", _LOGS, "log_parse_failures_total", ("source", "reason"), "Lines of the source that gave no usable record.")
+LOG_ROTATIONS = _metric(
+    "counter", _LOGS, "log_rotations_total", _S, "Times a file of the source was rotated or truncated."
+)
+LOG_PARSE_FAILURES = _metric(
+    "counter",
+    _LOGS,
+    "log_parse_failures_total",
+    ("source", "reason"),
+    "Lines of the source that gave no usable record.",
+)
 LOG_LAG = _metric("gauge", _LOGS, "log_lag_bytes", _S, "Bytes in the source's files that are not read yet.")
-LOG_LAST_RECORD = _metric("gauge", _LOGS, "log_last_record_timestamp_seconds", _S, "Unix time of the newest record of the source, by the record's own clock.")
+LOG_LAST_RECORD = _metric(
+    "gauge",
+    _LOGS,
+    "log_last_record_timestamp_seconds",
+    _S,
+    "Unix time of the newest record of the source, by the record's own clock.",
+)
 
 # Derived over windows.
 _WINDOWS = "Windows"
-TOKEN_HIT_RATIO = _metric("gauge", _WINDOWS, "token_hit_ratio", (*ENG, "source", "provider", "group", "window"), "Share of prompt tokens served from the cache in the window, from 0 to 1; no sample without traffic.")
-REQUEST_HIT_RATIO = _metric("gauge", _WINDOWS, "request_hit_ratio", (*ENG, "source", "provider", "group", "window"), "Share of requests that skipped prefill in the window, from 0 to 1; no sample without traffic.")
-PREEMPTIONS_PER_SECOND = _metric("gauge", _WINDOWS, "preemptions_per_second", (*ENG, "window"), "Preemptions or retractions a second in the window.")
-EVICTED_TOKENS_PER_SECOND = _metric("gauge", _WINDOWS, "evicted_tokens_per_second", (*ENG, "window"), "Tokens dropped from the device tier a second in the window.")
-PREFILL_SECONDS_PER_1K = _metric("gauge", _WINDOWS, "prefill_seconds_per_1k_tokens", (*ENG, "window"), "Seconds of prefill for 1,000 computed prompt tokens in the window: what a miss costs.")
+TOKEN_HIT_RATIO = _metric(
+    "gauge",
+    _WINDOWS,
+    "token_hit_ratio",
+    (*ENG, "source", "provider", "group", "window"),
+    "Share of prompt tokens served from the cache in the window, from 0 to 1; no sample without traffic.",
+)
+REQUEST_HIT_RATIO = _metric(
+    "gauge",
+    _WINDOWS,
+    "request_hit_ratio",
+    (*ENG, "source", "provider", "group", "window"),
+    "Share of requests that skipped prefill in the window, from 0 to 1; no sample without traffic.",
+)
+PREEMPTIONS_PER_SECOND = _metric(
+    "gauge",
+    _WINDOWS,
+    "preemptions_per_second",
+    (*ENG, "window"),
+    "Preemptions or retractions a second in the window.",
+)
+EVICTED_TOKENS_PER_SECOND = _metric(
+    "gauge",
+    _WINDOWS,
+    "evicted_tokens_per_second",
+    (*ENG, "window"),
+    "Tokens dropped from the device tier a second in the window.",
+)
+PREFILL_SECONDS_PER_1K = _metric(
+    "gauge",
+    _WINDOWS,
+    "prefill_seconds_per_1k_tokens",
+    (*ENG, "window"),
+    "Seconds of prefill for 1,000 computed prompt tokens in the window: what a miss costs.",
+)
 
 # The exporter about itself.
 _EXPORTER = "Exporter"
-BUILD_INFO = _metric("info", _EXPORTER, "exporter_build_info", ("version", "python_version"), "The exporter's version.")
-CONFIG_RELOAD_OK = _metric("gauge", _EXPORTER, "exporter_config_last_reload_successful", (), "Whether the last attempt to load the configuration succeeded (1) or not (0).")
-CONFIG_RELOAD_TIME = _metric("gauge", _EXPORTER, "exporter_config_last_reload_success_timestamp_seconds", (), "Unix time of the last attempt to load the configuration that succeeded.")
-ACTIVE_SERIES = _metric("gauge", _EXPORTER, "exporter_active_series", (), "Label sets on the page, a histogram counted once.")
-DROPPED_SERIES = _metric("counter", _EXPORTER, "exporter_dropped_series_total", ("metric",), "Label sets left out of the page by limits.series_per_metric, counted each time the page is built.")
+BUILD_INFO = _metric(
+    "info", _EXPORTER, "exporter_build_info", ("version", "python_version"), "The exporter's version."
+)
+CONFIG_RELOAD_OK = _metric(
+    "gauge",
+    _EXPORTER,
+    "exporter_config_last_reload_successful",
+    (),
+    "Whether the last attempt to load the configuration succeeded (1) or not (0).",
+)
+CONFIG_RELOAD_TIME = _metric(
+    "gauge",
+    _EXPORTER,
+    "exporter_config_last_reload_success_timestamp_seconds",
+    (),
+    "Unix time of the last attempt to load the configuration that succeeded.",
+)
+ACTIVE_SERIES = _metric(
+    "gauge", _EXPORTER, "exporter_active_series", (), "Label sets on the page, a histogram counted once."
+)
+DROPPED_SERIES = _metric(
+    "counter",
+    _EXPORTER,
+    "exporter_dropped_series_total",
+    ("metric",),
+    "Label sets left out of the page by limits.series_per_metric, counted each time the page is built.",
+)
 
 CATALOGUE: tuple[Metric, ...] = tuple(_ALL)

@@ -19,6 +19,13 @@ class Distribution(NamedTuple):
     sum: float
 
 
+class RawSeries(NamedTuple):
+    """One time series as an engine's page names it."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+
+
 class Sample(NamedTuple):
     """One value of a catalogue metric; `labels` are values in the order of `metric.labels`, "" = absent."""
 

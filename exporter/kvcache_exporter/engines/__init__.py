@@ -1,0 +1,11 @@
+"""The engines the exporter reads.
+
+To add one, write its table as a module beside these, put it into `ENGINES`, and add a fixture pair (a real
+page and the exposition expected of it) under `tests/fixtures/engines/`.
+"""
+
+from kvcache_exporter.engines.base import Engine
+from kvcache_exporter.engines.sglang import SGLANG
+from kvcache_exporter.engines.vllm import VLLM
+
+ENGINES: tuple[Engine, ...] = (VLLM, SGLANG)

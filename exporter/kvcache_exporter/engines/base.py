@@ -1,0 +1,102 @@
+"""What an engine table says: for each of our metrics, the families it may come from and how to read them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvcache_exporter.catalogue import Metric
+
+Part = Literal["", "sum", "count"]
+Where = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One family that a value may come from; names carry neither the engine's prefix nor `_total`."""
+
+    family: str
+    where: Where = ()
+    """Accepted values by label; "" accepts series without the label."""
+    part: Part = ""
+    """Reads a histogram's `_sum` or `_count` as a counter."""
+    minus: "Source | None" = None
+    """Taken off, series by series of the same model and rank; without it there is no value."""
+    minus_optional: bool = False
+    """Whether a page may lack the family to take off."""
+    deprecated: bool = False
+    """Renamed in newer versions: read as the last choice and counted."""
+    unranked: bool = False
+    """The first of the engine's rank labels does not say which rank counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Where one of our metrics comes from: of `sources`, the first that a page has wins; never a sum."""
+
+    metric: Metric
+    sources: tuple[Source, ...]
+    tier: str = ""
+    combine: Literal["sum", "max"] = "sum"
+    """How series that differ only in labels we do not keep become one."""
+    needed: bool = False
+    """Whether a page without any of the sources counts as missing a family."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """A pair of counters whose increases give the token-weighted hit rate; the first complete one wins."""
+
+    name: Literal["prompt", "computed", "lookup"]
+    cached: tuple[Source, ...]
+    """Summed; all but the first may be missing."""
+    prompt: Source
+    absent_unless: tuple[Source, ...] = ()
+    """If given, cached tokens that are not on the page are none yet, unless one of these grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something fixed that an engine says of itself: the product of labels of an info family, or a gauge."""
+
+    name: Literal[
+        "block_size", "hash_algorithm", "cache_dtype", "prefix_caching", "device_tokens", "host_tokens"
+    ]
+    family: str
+    labels: tuple[str, ...] = ()
+    """Empty: the value of the family itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One inference engine: everything version-dependent is decided by which families a page has."""
+
+    name: str
+    prefixes: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    bases: tuple[Basis, ...]
+    facts: tuple[Fact, ...]
+    """For each name the first that a page has wins."""
+    prefill_tokens: tuple[Source, ...] = ()
+    """Prompt tokens computed in the time that ENGINE_PREFILL_SECONDS counts."""
+    rank_labels: tuple[str, ...] = ()
+    """Labels that tell the data-parallel ranks (or merged workers) of one page apart."""
+    sole_rank_is_none: bool = False
+    """Some families of a page without data parallelism carry a rank all the same: then it means nothing."""
+    twin_labels: tuple[str, ...] = ()
+    """Labels of ranks that do the same work together: only the lowest is read."""
+    foreign_labels: tuple[str, ...] = ()
+    """Series with one of these are copies that a router re-exports under the engine's names."""
+    alive_families: tuple[str, ...] = ()
+    """If given, needed families count as missing only on pages that have one of these."""
+    default_block_size: int = 1
+
+    def families(self) -> frozenset[str]:
+        """All families the table names, without prefix."""
+        return frozenset(source.family for source in self.sources()) | {fact.family for fact in self.facts}
+
+    def sources(self) -> tuple[Source, ...]:
+        listed = [source for rule in self.rules for source in rule.sources]
+        listed += [
+            source for basis in self.bases for source in (*basis.cached, basis.prompt, *basis.absent_unless)
+        ]
+        listed += self.prefill_tokens
+        return (*listed, *(source.minus for source in listed if source.minus))

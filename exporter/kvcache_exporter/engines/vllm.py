@@ -1,0 +1,91 @@
+"""vLLM, 0.8.5 to 0.32: V0 and V1, both generations of names.
+
+Prompt and cached tokens are counted once per request at its first token (0.16 and newer). Lookups
+(`prefix_cache_queries`) were counted again at every scheduling attempt up to 0.26.
+"""
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.engines.base import Basis, Engine, Fact, Rule, Source
+
+_COMPUTED = Source("request_prefill_kv_computed_tokens", part="sum")
+_REQUEST_PROMPT = Source("request_prompt_tokens", part="sum")
+_CACHED_OF_FINISHED = Source("request_prompt_tokens", part="sum", minus=_COMPUTED)
+# 0.16 to 0.19 count a fully cached prompt's forced last token both as hit and as recomputed.
+_LOCAL_HITS = Source(
+    "prompt_tokens_by_source",
+    (("source", ("local_cache_hit",)),),
+    minus=Source("prompt_tokens_recomputed"),
+    minus_optional=True,
+)
+_HITS = Source("prefix_cache_hits")
+_QUERIES = Source("prefix_cache_queries")
+_OLD_HITS = Source("gpu_prefix_cache_hits", deprecated=True)
+_OLD_QUERIES = Source("gpu_prefix_cache_queries", deprecated=True)
+_EXTERNAL_HITS = Source("external_prefix_cache_hits")
+
+
+def _by_source(*values: str) -> Source:
+    return Source("prompt_tokens_cached_by_source", (("source", values),))
+
+
+VLLM = Engine(
+    name="vllm",
+    prefixes=("vllm:", "vllm_", "ray_vllm:", "ray_vllm_"),
+    rank_labels=("engine",),
+    foreign_labels=("server",),
+    default_block_size=16,
+    rules=(
+        Rule(c.PROMPT_TOKENS, (Source("prompt_tokens"),), needed=True),
+        Rule(
+            c.CACHED_PROMPT_TOKENS,
+            (_LOCAL_HITS, Source("prompt_tokens_cached"), _CACHED_OF_FINISHED),
+            tier="device",
+            needed=True,
+        ),
+        Rule(
+            c.CACHED_PROMPT_TOKENS,
+            (Source("prompt_tokens_by_source", (("source", ("external_kv_transfer",)),)),),
+            tier="remote",
+        ),
+        Rule(c.PREFIX_QUERY_TOKENS, (_QUERIES, _OLD_QUERIES), needed=True),
+        Rule(c.PREFIX_HIT_TOKENS, (_HITS, _OLD_HITS), tier="device", needed=True),
+        Rule(c.PREFIX_HIT_TOKENS, (_by_source("host"),), tier="host"),
+        Rule(c.PREFIX_HIT_TOKENS, (_by_source("disk"),), tier="disk"),
+        Rule(c.PREFIX_HIT_TOKENS, (_by_source("p2p", "external_unspecified"), _EXTERNAL_HITS), tier="remote"),
+        Rule(c.PREEMPTIONS, (Source("num_preemptions"),), needed=True),
+        Rule(
+            c.USAGE_RATIO,
+            (Source("kv_cache_usage_perc"), Source("gpu_cache_usage_perc", deprecated=True)),
+            tier="device",
+            combine="max",
+            needed=True,
+        ),
+        Rule(c.USAGE_RATIO, (Source("cpu_cache_usage_perc"),), tier="host", combine="max"),
+        Rule(c.RUNNING_REQUESTS, (Source("num_requests_running"),), needed=True),
+        Rule(c.WAITING_REQUESTS, (Source("num_requests_waiting"),), needed=True),
+        Rule(c.ENGINE_REQUESTS, (Source("request_success"),), needed=True),
+        Rule(c.ENGINE_PREFILL_SECONDS, (Source("request_prefill_time_seconds", part="sum"),), needed=True),
+        Rule(c.ENGINE_TTFT, (Source("time_to_first_token_seconds"),), needed=True),
+        Rule(c.ENGINE_PROMPT_TOKENS, (Source("request_prompt_tokens"),), needed=True),
+        Rule(c.ENGINE_COMPUTED_PROMPT_TOKENS, (Source("request_prefill_kv_computed_tokens"),), needed=True),
+        Rule(c.BLOCK_LIFETIME, (Source("kv_block_lifetime_seconds"),)),
+        Rule(c.BLOCK_IDLE, (Source("kv_block_idle_before_evict_seconds"),)),
+        Rule(c.BLOCK_REUSE, (Source("kv_block_reuse_gap_seconds"),)),
+    ),
+    bases=(
+        Basis("prompt", (Source("prompt_tokens_cached"),), Source("prompt_tokens")),
+        Basis("computed", (_CACHED_OF_FINISHED,), _REQUEST_PROMPT),
+        Basis("lookup", (_HITS, _EXTERNAL_HITS), _QUERIES),
+        Basis("lookup", (_OLD_HITS, _EXTERNAL_HITS), _OLD_QUERIES),
+    ),
+    facts=(
+        Fact("block_size", "cache_config_info", ("block_size",)),
+        Fact("hash_algorithm", "cache_config_info", ("prefix_caching_hash_algo",)),
+        Fact("cache_dtype", "cache_config_info", ("cache_dtype",)),
+        Fact("prefix_caching", "cache_config_info", ("enable_prefix_caching",)),
+        Fact("device_tokens", "cache_config_info", ("kv_cache_size_tokens",)),
+        Fact("device_tokens", "cache_config_info", ("num_gpu_blocks", "block_size")),
+        Fact("host_tokens", "cache_config_info", ("num_cpu_blocks", "block_size")),
+    ),
+    prefill_tokens=(_COMPUTED,),
+)

@@ -1,0 +1,1 @@
+"""From engine pages to samples: fetch, parse, plan, windows, collector."""

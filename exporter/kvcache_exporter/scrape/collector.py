@@ -1,0 +1,153 @@
+"""One target from page to samples: parse, plan, history, and the count of what is wrong."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.engines.base import Engine
+from kvcache_exporter.errors import ScrapeError
+from kvcache_exporter.model import Sample
+from kvcache_exporter.scrape.derive import anomalies, derive
+from kvcache_exporter.scrape.measure import Identity, about, clean, measure, requests_under_way
+from kvcache_exporter.scrape.parse import Layout, Page, PageParser
+from kvcache_exporter.scrape.plan import Plan, Watched
+from kvcache_exporter.scrape.select import Key, Terms, detect, wanted_names
+from kvcache_exporter.scrape.windows import History, Span
+
+
+class TargetCollector:
+    """The pages of one target, one at a time: it takes no locks.
+
+    `engines` are the candidates; with several, the page decides which it is.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        engines: Sequence[Engine],
+        *,
+        namespace: str = "",
+        windows: Mapping[str, float] = c.WINDOWS,
+    ) -> None:
+        self.who = Identity(target, namespace)
+        self.engine = engines[0] if len(engines) == 1 else None
+        self.up = False
+        self.samples: list[Sample] = []
+        self.plan: Plan | None = None
+        self.watched: Mapping[Key, Watched] = {}
+        """Windows' terms by key, for `span`; empty while the target is down."""
+        self.anomalies: Counter[str] = Counter()
+        self.last_error = ""
+        self._candidates = engines
+        self._windows = windows
+        self._parser = PageParser(wanted_names(engines))
+        self._history = History(max(windows.values()))
+        self._bound: tuple[Layout, int] | None = None
+        self._columns: list[tuple[int, int]] = []
+        self._terms: dict[Key, Watched] = {}
+        self._failures: Counter[str] = Counter()
+        self._resets = 0
+        self._last_success: float | None = None
+
+    def page(self, data: bytes, now: float, duration: float = 0.0) -> None:
+        """Take in a page scraped at `now` (Unix seconds) in `duration` seconds."""
+        try:
+            page = self._parser.parse(data)
+            plan = self._bind(page.layout)
+        except ScrapeError as error:
+            self.failed(error, duration)
+            return
+        values, impossible = clean(page.values)
+        self._resets += self._history.add(
+            now, [(col, v) for i, col in self._columns if (v := values[i]) >= 0]
+        )
+        self.up, self._last_success, self.watched, self.last_error = True, now, self._terms, ""
+        self._count(page, impossible, requests_under_way(plan, values))
+        self.samples = [
+            *self._health(duration),
+            *about(plan, values, self.who.target),
+            *measure(plan, values, self.who),
+            *self._windowed(),
+        ]
+
+    def failed(self, error: ScrapeError, duration: float = 0.0) -> None:
+        """The scrape gave no page: what the engine said is withdrawn, nothing is made up."""
+        self.up, self.watched, self.last_error = False, {}, f"{error.reason}: {error}"
+        self._failures[error.reason] += 1
+        self.samples = list(self._health(duration))
+
+    def span(self, window: float) -> Span | None:
+        return self._history.span(window)
+
+    def _bind(self, layout: Layout) -> Plan:
+        """The plan for a layout, with a history column for each watched series."""
+        if self.plan is not None and self._bound == (layout, self._history.generation):
+            return self.plan
+        engine = self._recognise(layout)
+        plan = self.plan
+        if plan is None or self._bound is None or self._bound[0] is not layout:
+            plan = Plan(engine, layout.series)
+        columns = {i: self._history.column(layout.series[i]) for i in plan.watched_indices}
+        self._columns = list(columns.items())
+        self._terms = {key: _with_columns(item, columns) for key, item in plan.watched.items()}
+        self.plan, self.engine, self._bound = plan, engine, (layout, self._history.generation)
+        return plan
+
+    def _recognise(self, layout: Layout) -> Engine:
+        engine = detect(self._candidates, layout.series)
+        if engine is None and len(self._candidates) == 1:
+            return self._candidates[0]
+        if engine is None:
+            known = ", ".join(candidate.name for candidate in self._candidates)
+            raise ScrapeError(
+                "unknown_engine",
+                f"{self.who.target}: the page has no family of a known engine ({known}); check that the "
+                "address is the engine's own metrics port",
+            )
+        return engine
+
+    def _count(self, page: Page, impossible: Counter[str], admitted: Mapping[Key, float]) -> None:
+        self.anomalies += impossible
+        self.anomalies += anomalies(self.watched, admitted, self._history)
+        self.anomalies["malformed"] += page.malformed
+        self.anomalies["duplicate"] += page.duplicates
+
+    def _health(self, duration: float) -> Iterator[Sample]:
+        target = self.who.target
+        yield Sample(c.TARGET_UP, (target, self.engine.name if self.engine else ""), float(self.up))
+        yield Sample(c.TARGET_SCRAPE_DURATION, (target,), duration)
+        if self._last_success is not None:
+            yield Sample(c.TARGET_LAST_SUCCESS, (target,), self._last_success)
+        yield Sample(c.TARGET_RESETS, (target,), float(self._resets))
+        # Every reason is there from the start: a counter born above zero would hide its first increase.
+        for reason in c.SCRAPE_FAILURE_REASONS:
+            yield Sample(c.TARGET_SCRAPE_FAILURES, (target, reason), float(self._failures[reason]))
+        for reason in c.ANOMALY_REASONS:
+            yield Sample(c.DATA_ANOMALIES, (target, reason), float(self.anomalies[reason]))
+
+    def _windowed(self) -> Iterator[Sample]:
+        for window, seconds in self._windows.items():
+            span = self._history.span(seconds)
+            if span is None:
+                continue
+            for key, item in self.watched.items():
+                for metric, value in derive(item, span):
+                    labels = {**dict(zip(c.ENG, self.who.labels(key), strict=True)), "window": window}
+                    yield Sample(metric, tuple(labels.get(name, "") for name in metric.labels), value)
+
+
+def _with_columns(item: Watched, columns: Mapping[int, int]) -> Watched:
+    def translate(terms: Terms | None) -> Terms | None:
+        return terms and Terms(*(tuple(columns[i] for i in part) for part in terms))
+
+    requests = item.requests and tuple(filter(None, map(translate, item.requests)))
+    return replace(
+        item,
+        cached=translate(item.cached),
+        prompt=translate(item.prompt),
+        requests=requests if requests and len(requests) == 3 else None,
+        counters={metric: t for metric, terms in item.counters.items() if (t := translate(terms))},
+        prefill_tokens=translate(item.prefill_tokens),
+        doubt=translate(item.doubt),
+    )

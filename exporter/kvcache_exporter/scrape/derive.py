@@ -1,0 +1,100 @@
+"""What is made of increases: ratios and rates over windows, and the anomalies that forbid them."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.scrape.plan import Watched
+from kvcache_exporter.scrape.select import Key, Terms
+from kvcache_exporter.scrape.windows import History, Span
+
+LOOKUPS_SUSPECT_ABOVE = 1.05
+_LOOKUP_WINDOW = c.WINDOWS["5m"]
+_LOOKUP_COUNTERS = (c.PREFIX_QUERY_TOKENS, c.PROMPT_TOKENS, c.ENGINE_REQUESTS)
+
+
+class Derived(NamedTuple):
+    """One windowed value; no value where there is no traffic."""
+
+    metric: Metric
+    value: float
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """None without traffic, and where the part exceeds the whole: then neither number is to be believed."""
+    return part / whole if whole > 0 and 0 <= part <= whole else None
+
+
+def token_hit_ratio(watched: Watched, span: Span) -> float | None:
+    if watched.cached is None or watched.prompt is None:
+        return None
+    if watched.doubt and span.increase(watched.doubt) > 0:
+        return None
+    return ratio(span.increase(watched.cached), span.increase(watched.prompt))
+
+
+def request_hit_counts(watched: Watched, span: Span) -> tuple[float, float] | None:
+    """Requests that skipped prefill, and requests with a prompt longer than the threshold.
+
+    A request never computes more than its prompt, so those with a prompt of at most b are among those that
+    computed at most b, and the two histograms are enough for the exact share.
+    """
+    if watched.requests is None:
+        return None
+    computed, short, total = map(span.increase, watched.requests)
+    return computed - short, total - short
+
+
+def derive(watched: Watched, span: Span) -> Iterator[Derived]:
+    """All windowed values of one key over one span."""
+    values = {
+        c.TOKEN_HIT_RATIO: token_hit_ratio(watched, span),
+        c.REQUEST_HIT_RATIO: ratio(*counts) if (counts := request_hit_counts(watched, span)) else None,
+        c.PREEMPTIONS_PER_SECOND: _rate(watched.counters.get(c.PREEMPTIONS), span),
+        c.EVICTED_TOKENS_PER_SECOND: _rate(watched.counters.get(c.EVICTED_TOKENS), span),
+        c.PREFILL_SECONDS_PER_1K: prefill_seconds_per_1k(watched, span),
+    }
+    return (Derived(metric, value) for metric, value in values.items() if value is not None)
+
+
+def _rate(terms: Terms | None, span: Span) -> float | None:
+    return span.increase(terms) / span.seconds if terms and span.seconds > 0 else None
+
+
+def prefill_seconds_per_1k(watched: Watched, span: Span) -> float | None:
+    seconds = watched.counters.get(c.ENGINE_PREFILL_SECONDS)
+    if seconds is None or watched.prefill_tokens is None:
+        return None
+    tokens = span.increase(watched.prefill_tokens)
+    return 1000 * span.increase(seconds) / tokens if tokens > 0 else None
+
+
+def anomalies(
+    watched: Mapping[Key, Watched], admitted: Mapping[Key, float], history: History
+) -> Counter[str]:
+    """Anomalies of the newest page by reason, each at most once per key."""
+    found: Counter[str] = Counter()
+    step, span = history.last_step(), history.span(_LOOKUP_WINDOW)
+    for key, item in watched.items():
+        if step and item.cached and item.prompt and step.increase(item.cached) > step.increase(item.prompt):
+            found["cached_exceeds_prompt"] += 1
+        if span and _recounts(item, admitted.get(key, 0.0), span):
+            found["lookups_recounted"] += 1
+    return found
+
+
+def _recounts(item: Watched, admitted: float, span: Span) -> bool:
+    """Whether more tokens were looked up than prompts had.
+
+    A prompt is looked up when it is admitted but counted later (vLLM: at its first token, SGLang: at its
+    end), so the prompts of requests under way, at their usual length, are allowed for.
+    """
+    queries, prompt, requests = (item.counters.get(metric) for metric in _LOOKUP_COUNTERS)
+    if queries is None or prompt is None:
+        return False
+    tokens = span.increase(prompt)
+    finished = span.increase(requests) if requests else 0.0
+    in_flight = admitted * tokens / finished if finished else 0.0
+    return span.increase(queries) - in_flight > LOOKUPS_SUSPECT_ABOVE * tokens > 0

@@ -1,0 +1,269 @@
+"""Compiles an engine table against a page's layout, once; pages of the same layout are then mere sums."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import NamedTuple
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.engines.base import Engine, Rule, Source
+from kvcache_exporter.model import RawSeries
+from kvcache_exporter.scrape.select import PROCESS_START, Key, Selection, Terms
+
+INF = float("inf")
+_CAPACITY_FACTS = (("device", "device_tokens"), ("host", "host_tokens"))
+
+
+class Scalar(NamedTuple):
+    """A counter or gauge of the plan: its value is made of `terms`."""
+
+    metric: Metric
+    key: Key
+    tier: str
+    terms: Terms
+    combine: str
+
+
+class Histogram(NamedTuple):
+    """A histogram of the plan: cumulative counts by edge, +Inf last, and the sum."""
+
+    metric: Metric
+    key: Key
+    edges: tuple[float, ...]
+    counts: tuple[tuple[int, ...], ...]
+    sum: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What windows need of one key; terms are indices of values."""
+
+    basis: str
+    cached: Terms | None
+    prompt: Terms | None
+    _: KW_ONLY
+    requests: tuple[Terms, Terms, Terms] | None = None
+    """Requests that computed at most, had a prompt of at most the threshold, and all."""
+    counters: dict[Metric, Terms] = field(default_factory=dict)
+    """Those of WATCHED_METRICS that the key has."""
+    prefill_tokens: Terms | None = None
+    doubt: Terms | None = None
+    """Counters whose increase belies that nothing was cached."""
+
+
+class _BasisTerms(NamedTuple):
+    basis: str = ""
+    cached: Terms | None = None
+    prompt: Terms | None = None
+    doubt: Terms | None = None
+
+
+class Plan:
+    """What to make of a page with this layout."""
+
+    def __init__(self, engine: Engine, series: tuple[RawSeries, ...]) -> None:
+        self.engine = engine
+        select = Selection(engine, series)
+        self.scalars: list[Scalar] = []
+        self.histograms: list[Histogram] = []
+        missing: set[str] = set()
+        for rule in engine.rules:
+            if not self._apply(rule, select) and rule.needed:
+                missing.add(rule.sources[0].family)
+        alive = not engine.alive_families or any(map(select.has_family, engine.alive_families))
+        self.missing = sorted(missing) if alive else []
+        self.deprecated = sorted(
+            {s.family for s in engine.sources() if s.deprecated and select.has_family(s.family)}
+        )
+        self.facts, self.fact_values = _facts(engine, select)
+        self.keys = sorted({s.key for s in self.scalars} | {h.key for h in self.histograms})
+        self.capacities = [
+            (key, tier, fact)
+            for key in self.keys
+            for tier, fact in _CAPACITY_FACTS
+            if self._has_fact(fact, key)
+        ]
+        self.start = next((i for i, item in enumerate(series) if item.name == PROCESS_START), None)
+        self.thresholds: dict[Key, float] = {}
+        self.watched = self._watch(select)
+        self.watched_indices = sorted(_indices_to_watch(engine, select, self))
+
+    def _apply(self, rule: Rule, select: Selection) -> bool:
+        if rule.metric.kind == "histogram":
+            made = [histogram for s in rule.sources for histogram in _histograms(rule.metric, s, select)]
+            self.histograms += made
+            return bool(made)
+        terms = _first_present(rule.sources, rule.metric, select)
+        self.scalars += [Scalar(rule.metric, key, rule.tier, t, rule.combine) for key, t in terms.items()]
+        return bool(terms)
+
+    @property
+    def basis(self) -> str:
+        """Where the hit rate comes from; "" if the page has no pair of counters for one."""
+        return next((item.basis for item in self.watched.values() if item.basis), "")
+
+    def _has_fact(self, name: str, key: Key) -> bool:
+        return (key, name) in self.facts or (key, name) in self.fact_values
+
+    def fact(self, name: str, key: Key, values: list[float]) -> str | float | None:
+        """What the engine says of itself, for one key, else for the whole target."""
+        for where in (key, Key(key.model_name, "")):
+            if (where, name) in self.facts:
+                return self.facts[where, name]
+            if (where, name) in self.fact_values:
+                return values[self.fact_values[where, name]]
+        return None
+
+    def _watch(self, select: Selection) -> dict[Key, Watched]:
+        counters: dict[Key, dict[Metric, Terms]] = defaultdict(dict)
+        for scalar in self.scalars:
+            if scalar.metric in WATCHED_METRICS and scalar.tier in ("", "device"):
+                counters[scalar.key][scalar.metric] = scalar.terms
+        computed = _first_present(self.engine.prefill_tokens, c.PROMPT_TOKENS, select)
+        bases = _bases(self.engine, select)
+        return {
+            key: Watched(
+                *(basis := bases.get(key, _BasisTerms()))[:3],
+                requests=self._request_terms(key),
+                counters=counters.get(key, {}),
+                prefill_tokens=computed.get(key),
+                doubt=basis.doubt,
+            )
+            for key in self.keys
+        }
+
+    def _request_terms(self, key: Key) -> tuple[Terms, Terms, Terms] | None:
+        by_metric = {h.metric: h for h in self.histograms if h.key == key}
+        computed = by_metric.get(c.ENGINE_COMPUTED_PROMPT_TOKENS)
+        prompt = by_metric.get(c.ENGINE_PROMPT_TOKENS)
+        if computed is None or prompt is None:
+            return None
+        block = self._block_size(key)
+        common = sorted(set(computed.edges) & set(prompt.edges))
+        threshold = next((edge for edge in common if edge >= block), None)
+        if threshold is None:
+            return None
+        self.thresholds[key] = threshold
+        return (
+            Terms(computed.counts[computed.edges.index(threshold)]),
+            Terms(prompt.counts[prompt.edges.index(threshold)]),
+            Terms(prompt.counts[-1]),
+        )
+
+    def _block_size(self, key: Key) -> float:
+        for where in (key, Key(key.model_name, "")):
+            text = self.facts.get((where, "block_size"))
+            if text is not None and text.isdigit():
+                return float(text)
+        return float(self.engine.default_block_size)
+
+
+WATCHED_METRICS = (
+    c.PROMPT_TOKENS,
+    c.PREFIX_QUERY_TOKENS,
+    c.ENGINE_REQUESTS,
+    c.PREEMPTIONS,
+    c.EVICTED_TOKENS,
+    c.ENGINE_PREFILL_SECONDS,
+)
+
+
+def _first_present(sources: Iterable[Source], metric: Metric, select: Selection) -> dict[Key, Terms]:
+    """Terms by key; each key takes the first source that it has."""
+    chosen: dict[Key, Terms] = {}
+    for source in sources:
+        chosen = {**select.terms(source, metric.kind), **chosen}
+    return chosen
+
+
+def _bases(engine: Engine, select: Selection) -> dict[Key, _BasisTerms]:
+    chosen: dict[Key, _BasisTerms] = {}
+    for basis in engine.bases:
+        first, *more = [select.terms(source, "counter") for source in basis.cached]
+        prompt = select.terms(basis.prompt, "counter")
+        doubt = None
+        if basis.absent_unless:
+            first = first or {key: Terms(()) for key in prompt}
+            doubt = None if any(t.plus for t in first.values()) else _all_series(basis.absent_unless, select)
+        for key in first.keys() & prompt.keys() - chosen.keys():
+            parts = [first[key], *(part[key] for part in more if key in part)]
+            cached = Terms(
+                tuple(i for part in parts for i in part.plus), tuple(i for part in parts for i in part.minus)
+            )
+            chosen[key] = _BasisTerms(basis.name, cached, prompt[key], doubt)
+    return chosen
+
+
+def _all_series(sources: Iterable[Source], select: Selection) -> Terms:
+    by_source = [select.terms(source, "counter").values() for source in sources]
+    return Terms(tuple(i for found in by_source for terms in found for i in terms.plus))
+
+
+def _histograms(metric: Metric, source: Source, select: Selection) -> list[Histogram]:
+    buckets: dict[Key, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index in select.indices(source.family + "_bucket", source):
+        try:
+            edge = float(select.labels[index].get("le", ""))
+        except ValueError:
+            continue
+        buckets[select.key(index, unranked=source.unranked)][edge].append(index)
+    sums: dict[Key, list[int]] = defaultdict(list)
+    for index in select.indices(source.family + "_sum", source):
+        sums[select.key(index, unranked=source.unranked)].append(index)
+    return [
+        Histogram(metric, key, edges, tuple(tuple(by_edge[e]) for e in (*edges, INF)), tuple(sums[key]))
+        for key, by_edge in buckets.items()
+        if (edges := _complete_edges(by_edge)) is not None and key in sums
+    ]
+
+
+def _complete_edges(by_edge: dict[float, list[int]]) -> tuple[float, ...] | None:
+    """Finite edges that all summed series have; None without +Inf: then the total is not known."""
+    if INF not in by_edge:
+        return None
+    series = len(by_edge[INF])
+    return tuple(sorted(e for e, found in by_edge.items() if e != INF and len(found) == series))
+
+
+def _facts(
+    engine: Engine, select: Selection
+) -> tuple[dict[tuple[Key, str], str], dict[tuple[Key, str], int]]:
+    """Facts that are text on the page, and indices of those that are a gauge's value."""
+    texts: dict[tuple[Key, str], str] = {}
+    indices: dict[tuple[Key, str], int] = {}
+    for fact in engine.facts:
+        for index in select.indices(fact.family, Source(fact.family)):
+            where = (select.key(index), fact.name)
+            if not fact.labels:
+                indices.setdefault(where, index)
+            elif (text := _product([select.labels[index].get(label, "") for label in fact.labels])) != "":
+                texts.setdefault(where, text)
+    return texts, indices
+
+
+def _product(texts: list[str]) -> str:
+    if len(texts) == 1:
+        return "" if texts[0] == "None" else texts[0]
+    if not all(text.isdigit() for text in texts):
+        return ""
+    product = 1
+    for text in texts:
+        product *= int(text)
+    return str(product) if product else ""
+
+
+def _indices_to_watch(engine: Engine, select: Selection, plan: Plan) -> set[int]:
+    """All series that a window may read, second choices included: a page that lacks the first for once must
+    not make a long-running counter look newborn."""
+    watched = {
+        i for w in plan.watched.values() for terms in w.requests or () for i in (*terms.plus, *terms.minus)
+    }
+    rules = [rule for rule in engine.rules if rule.metric in WATCHED_METRICS]
+    sources = [source for rule in rules for source in rule.sources]
+    sources += [s for basis in engine.bases for s in (*basis.cached, basis.prompt, *basis.absent_unless)]
+    sources += engine.prefill_tokens
+    for source in sources:
+        for terms in select.terms(source, "counter").values():
+            watched.update(terms.plus, terms.minus)
+    return watched

@@ -1,0 +1,134 @@
+"""Finds, on one page's layout, the series that an engine table asks for."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kvcache_exporter.catalogue import Kind
+from kvcache_exporter.engines.base import Engine, Source
+from kvcache_exporter.model import RawSeries
+
+PROCESS_START = "process_start_time_seconds"
+_SUFFIXES: dict[Kind, tuple[str, ...]] = {"counter": ("_total", ""), "gauge": ("",), "info": ("",)}
+_HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
+
+
+class Key(NamedTuple):
+    """What tells an engine's series apart for us: a model on a data-parallel rank of the target."""
+
+    model_name: str
+    rank: str
+
+
+class Terms(NamedTuple):
+    """Indices into a page's values: the sum of `plus` less the sum of `minus`."""
+
+    plus: tuple[int, ...]
+    minus: tuple[int, ...] = ()
+
+
+def source_names(source: Source, kind: Kind) -> tuple[str, ...]:
+    """Sample names that a source can have, best first."""
+    if source.part:
+        return (f"{source.family}_{source.part}",)
+    if kind == "histogram":
+        return tuple(source.family + part for part in _HISTOGRAM_PARTS)
+    return tuple(source.family + suffix for suffix in _SUFFIXES[kind])
+
+
+def wanted_names(engines: Iterable[Engine]) -> frozenset[bytes]:
+    """Every sample name that a page of these engines can be asked for."""
+    names = {PROCESS_START}
+    for engine in engines:
+        plain = {name for rule in engine.rules for s in rule.sources for name in _names(s, rule.metric.kind)}
+        for source in engine.sources():
+            if source.part or source.family not in {s.family for r in engine.rules for s in r.sources}:
+                plain.update(source_names(source, "counter"))
+        plain.update(fact.family for fact in engine.facts)
+        names.update(prefix + name for prefix in engine.prefixes for name in plain)
+    return frozenset(name.encode() for name in names)
+
+
+def _names(source: Source, kind: Kind) -> tuple[str, ...]:
+    own = source_names(source, kind)
+    return own if source.minus is None else (*own, *source_names(source.minus, kind))
+
+
+def detect(engines: Iterable[Engine], series: Iterable[RawSeries]) -> Engine | None:
+    """The engine whose families the page has most of; None if it has none."""
+    names = [item.name for item in series if item.name != PROCESS_START]
+    counts = [(sum(name.startswith(engine.prefixes) for name in names), engine) for engine in engines]
+    best = max(counts, key=lambda pair: pair[0])
+    return best[1] if best[0] else None
+
+
+class Selection:
+    """The series of one page that belong to one engine, looked up by table entries."""
+
+    def __init__(self, engine: Engine, series: tuple[RawSeries, ...]) -> None:
+        self._engine = engine
+        self._by_name: dict[str, list[int]] = defaultdict(list)
+        self.labels = [dict(item.labels) for item in series]
+        self._index(series)
+        models = {labels["model_name"] for labels in self.labels if labels.get("model_name")}
+        self._only_model = models.pop() if len(models) == 1 else ""
+        ranks = {labels[name] for labels in self.labels for name in engine.rank_labels[:1] if name in labels}
+        self._sole_rank = engine.sole_rank_is_none and len(ranks) == 1
+
+    def _index(self, series: tuple[RawSeries, ...]) -> None:
+        for prefix in reversed(self._engine.prefixes):
+            found: dict[str, list[int]] = defaultdict(list)
+            for index, item in enumerate(series):
+                if item.name.startswith(prefix) and not self._is_foreign(index):
+                    found[item.name.removeprefix(prefix)].append(index)
+            # A page under two prefixes says everything twice: the first prefix of the table wins.
+            self._by_name.update({name: self._drop_twins(indices) for name, indices in found.items()})
+
+    def _is_foreign(self, index: int) -> bool:
+        return any(label in self.labels[index] for label in self._engine.foreign_labels)
+
+    def _drop_twins(self, indices: list[int]) -> list[int]:
+        twins = self._engine.twin_labels
+        if not twins or len(indices) == 1:
+            return indices
+        lowest: dict[frozenset[tuple[str, str]], tuple[tuple[str, ...], int]] = {}
+        for index in indices:
+            labels = self.labels[index]
+            rank = tuple(labels.get(twin, "").zfill(6) for twin in twins)
+            rest = frozenset(item for item in labels.items() if item[0] not in twins)
+            if rest not in lowest or rank < lowest[rest][0]:
+                lowest[rest] = (rank, index)
+        return sorted(index for _, index in lowest.values())
+
+    def has_family(self, family: str) -> bool:
+        return any(family + suffix in self._by_name for suffix in ("", "_total", "_sum", "_count", "_bucket"))
+
+    def key(self, index: int, *, unranked: bool = False) -> Key:
+        labels = self.labels[index]
+        first = 1 if unranked or self._sole_rank else 0
+        ranks = [labels[name] for name in self._engine.rank_labels[first:] if labels.get(name)]
+        return Key(labels.get("model_name") or self._only_model, "/".join(ranks))
+
+    def indices(self, name: str, source: Source) -> list[int]:
+        """Series of one sample name that pass the source's conditions on labels."""
+        found = self._by_name.get(name, [])
+        for label, accepted in source.where:
+            found = [index for index in found if self.labels[index].get(label, "") in accepted]
+        return found
+
+    def terms(self, source: Source, kind: Kind) -> dict[Key, Terms]:
+        """What to add up for each key; empty if the page does not have the source."""
+        plus: dict[Key, list[int]] = defaultdict(list)
+        for name in source_names(source, kind):
+            for index in self.indices(name, source):
+                plus[self.key(index, unranked=source.unranked)].append(index)
+            if plus:
+                break
+        if source.minus is None:
+            return {key: Terms(tuple(indices)) for key, indices in plus.items()}
+        minus = self.terms(source.minus, kind)
+        return {
+            key: Terms(tuple(indices), minus[key].plus if key in minus else ())
+            for key, indices in plus.items()
+            if key in minus or source.minus_optional
+        }

@@ -1,0 +1,145 @@
+"""Increases of counters over windows: reset-aware for each series by itself, exact between two pages.
+
+Every watched series has a column that only ever grows: a reset adds what the series counted since. A row of
+all columns is kept for each page, and an increase is the difference of two rows. Nothing is extrapolated.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterable
+
+from kvcache_exporter.model import RawSeries
+from kvcache_exporter.scrape.select import Terms
+
+_FORGET_AFTER = 64
+
+
+class History:
+    """The watched counters of one target over the longest window.
+
+    `resolution` bounds memory: a window holds about that many rows, older ones are thinned.
+    """
+
+    def __init__(self, longest: float, resolution: int = 240) -> None:
+        self._longest = longest
+        self._spacing = longest / resolution
+        self._columns: dict[RawSeries, int] = {}
+        self._last: list[float] = []
+        self._seen: list[float] = []
+        self._total: array[float] = array("d")
+        self._rows: deque[tuple[float, array[float]]] = deque()
+        self.generation = 0
+        """Changes when columns are numbered anew."""
+
+    def column(self, series: RawSeries) -> int:
+        """The column of a series; made on first use."""
+        column = self._columns.get(series)
+        if column is None:
+            column = self._columns[series] = len(self._last)
+            # A series that appears on a target already known was born at zero since the last page.
+            self._last.append(0.0 if self._rows else -1.0)
+            self._seen.append(0.0)
+            self._total.append(0.0)
+        return column
+
+    def add(self, now: float, values: Iterable[tuple[int, float]]) -> bool:
+        """Take in one page as pairs of column and raw value; True if any series went back."""
+        reset = False
+        last, total, seen = self._last, self._total, self._seen
+        for column, value in values:
+            before = last[column]
+            if value >= before:
+                if before >= 0.0:
+                    total[column] += value - before
+            else:
+                total[column] += value
+                reset = True
+            last[column] = value
+            seen[column] = now
+        if reset:
+            self._restart_absent(now)
+        self._append(now)
+        return reset
+
+    def _restart_absent(self, now: float) -> None:
+        """What is not on the page of a restarted engine starts at zero there, too, once it appears again."""
+        for column, seen in enumerate(self._seen):
+            if seen != now:
+                self._last[column] = 0.0
+
+    def _append(self, now: float) -> None:
+        rows = self._rows
+        rows.append((now, self._total[:]))
+        while len(rows) > 2 and rows[1][0] <= now - self._longest:
+            rows.popleft()
+        if len(rows) > 2 * (self._longest / self._spacing):
+            self._thin()
+        if (
+            len(self._last) > _FORGET_AFTER
+            and sum(s < now - self._longest for s in self._seen) > len(self._last) / 2
+        ):
+            self._forget(now)
+
+    def _thin(self) -> None:
+        """Drop rows closer than the spacing, the newest fifth excepted, which short windows read."""
+        keep = len(self._rows) // 5
+        rows = list(self._rows)
+        thinned = rows[:1]
+        for row in rows[1:-keep]:
+            if row[0] - thinned[-1][0] >= self._spacing:
+                thinned.append(row)
+        self._rows = deque((*thinned, *rows[-keep:]))
+
+    def _forget(self, now: float) -> None:
+        """Drop the columns of series that have been gone for longer than any window."""
+        self.generation += 1
+        alive = [column for column, seen in enumerate(self._seen) if seen >= now - self._longest]
+        renumbered = {old: new for new, old in enumerate(alive)}
+        self._columns = {s: renumbered[c] for s, c in self._columns.items() if c in renumbered}
+        self._last = [self._last[column] for column in alive]
+        self._seen = [self._seen[column] for column in alive]
+        self._total = array("d", [self._total[column] for column in alive])
+        self._rows = deque(
+            (at, array("d", [row[c] if c < len(row) else 0.0 for c in alive])) for at, row in self._rows
+        )
+
+    def span(self, window: float) -> "Span | None":
+        """The newest page against the last page at least `window` seconds older, else the oldest one.
+
+        None before the second page, and after a gap: a window never stands for more than twice its length.
+        """
+        if len(self._rows) < 2:
+            return None
+        now, newest = self._rows[-1]
+        base = self._rows[0]
+        for row in reversed(self._rows):
+            if row[0] <= now - window:
+                base = row
+                break
+        seconds = now - base[0]
+        return Span(seconds, base[1], newest) if 0 < seconds <= 2 * window else None
+
+    def last_step(self) -> "Span | None":
+        """The newest page against the one before it."""
+        if len(self._rows) < 2:
+            return None
+        (before, old), (now, new) = self._rows[-2], self._rows[-1]
+        return Span(now - before, old, new)
+
+
+class Span:
+    """Increases between two pages, `seconds` apart; terms hold columns."""
+
+    def __init__(self, seconds: float, old: "array[float]", new: "array[float]") -> None:
+        self.seconds = seconds
+        self._old = old
+        self._new = new
+
+    def increase(self, terms: Terms) -> float:
+        total = sum(map(self._of, terms.plus))
+        return total - sum(map(self._of, terms.minus)) if terms.minus else total
+
+    def _of(self, column: int) -> float:
+        # A row is shorter than the columns made after it; they all began at zero.
+        new = self._new[column] if column < len(self._new) else 0.0
+        return new - self._old[column] if column < len(self._old) else new
