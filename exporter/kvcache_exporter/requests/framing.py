@@ -1,0 +1,158 @@
+"""Takes the wrapping of container runtimes and of JSON arrays off log lines.
+
+A file may mix all of these, so each line is judged by itself: CRI (`<time> stdout F <text>`), docker
+json-file (`{"log": "...", "stream": ..., "time": ...}`), one array over many lines (`[`, `{...},`, `]`), a
+byte order mark. Anything else passes as it is, also the wrappers of Fluent Bit and Vector: decoders know them.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+
+OVERFLOW: Final = b"\x00too long\x00"
+"""Stands (by identity) for a record whose joined parts were longer than allowed."""
+
+_DOCKER = b'{"log":'
+_PREFIX = itemgetter(slice(0, len(_DOCKER)))
+_BOM = b"\xef\xbb\xbf"
+_ARRAY_ENDS = (b",", b"]", b",\r", b"]\r")
+_CRI = re.compile(
+    rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) (stdout|stderr) ([FP])(?::\S*)?(?: |$)(.*)", re.DOTALL
+)
+_HELD_LIMIT = 64 * 1024 * 1024
+"""Bytes of lines that may pass while a record waits for its end."""
+
+
+class _DockerLine(msgspec.Struct, forbid_unknown_fields=True):
+    log: str
+    stream: str
+    time: str
+    attrs: msgspec.Raw = msgspec.Raw()
+
+
+_decode_docker = msgspec.json.Decoder(_DockerLine).decode
+
+
+@dataclass(slots=True)
+class _Partial:
+    fed: int
+    done: int
+    size: int = 0
+    parts: list[bytes] = field(default_factory=list)
+
+
+class Framer:
+    """Unwraps the lines of one file, in order.
+
+    `held_bytes` and `held_records` say where to begin again: after a restart a fresh framer, fed the file
+    from `held_bytes` before the end of what was fed, gives `held_records` records that were given before.
+    """
+
+    def __init__(self, max_bytes: int = 1024 * 1024) -> None:
+        self._max_bytes = max_bytes
+        self._partials: dict[bytes, _Partial] = {}
+        self._fed = 0
+        self._done = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes fed since the start of the oldest record that waits for its end, newlines included."""
+        return self._fed - min((p.fed for p in self._partials.values()), default=self._fed)
+
+    @property
+    def held_records(self) -> int:
+        """Records given since then."""
+        return self._done - min((p.done for p in self._partials.values()), default=self._done)
+
+    def feed(self, lines: list[bytes]) -> list[bytes]:
+        """Records that these complete lines, without newlines, finish; OVERFLOW for one that is too long."""
+        if not self._partials and is_plain(lines):
+            return lines
+        records: list[bytes] = []
+        for line in lines:
+            self._line(line, records)
+            self._fed += len(line) + 1
+            if self._partials and self.held_bytes > _HELD_LIMIT:
+                self._give_up(records)
+        return records
+
+    def passed(self, size: int) -> None:
+        """Count bytes of the file that are no lines for `feed`: left out as too long, or padding."""
+        self._fed += size
+
+    def _line(self, line: bytes, records: list[bytes]) -> None:
+        line = line.removeprefix(_BOM)
+        if line.startswith(_DOCKER) and (wrapped := _docker(line)) is not None:
+            text = wrapped.log.encode()
+            complete = text.endswith(b"\n")
+            self._part(wrapped.stream.encode(), text[:-1] if complete else text, complete, records)
+        elif line[:1].isdigit() and (match := _CRI.match(line)):
+            stream, tag, text = match.groups()
+            self._part(stream, text, tag == b"F", records)
+        elif (element := _without_array(line)) is not None:
+            self._give(element, records)
+
+    def _part(self, stream: bytes, text: bytes, complete: bool, records: list[bytes]) -> None:
+        # The runtimes know two streams; whatever else a line claims must not make this grow.
+        stream = stream if stream in (b"stdout", b"stderr") else b""
+        partial = self._partials.get(stream)
+        if partial is None:
+            if complete:
+                self._give(text, records)
+                return
+            partial = self._partials.setdefault(stream, _Partial(self._fed, self._done))
+        partial.size += len(text)
+        if partial.size <= self._max_bytes:
+            partial.parts.append(text)
+        else:
+            partial.parts.clear()
+        if complete:
+            del self._partials[stream]
+            self._give(b"".join(partial.parts) if partial.size <= self._max_bytes else OVERFLOW, records)
+
+    def _give(self, record: bytes, records: list[bytes]) -> None:
+        records.append(record)
+        self._done += 1
+
+    def _give_up(self, records: list[bytes]) -> None:
+        for _ in range(len(self._partials)):
+            self._give(OVERFLOW, records)
+        self._partials.clear()
+
+
+def is_plain(lines: list[bytes]) -> bool:
+    """Whether every line starts a JSON object that is neither wrapped nor part of an array.
+
+    Elements of an array end with a comma. Looking at the first line is enough: an array that starts later in
+    the batch starts with a bracket.
+    """
+    if not lines or lines[0].endswith(_ARRAY_ENDS):
+        return False
+    return _all_objects(set(map(_PREFIX, lines)))
+
+
+def _all_objects(prefixes: Iterable[bytes]) -> bool:
+    return all(prefix[:1] == b"{" and prefix != _DOCKER for prefix in prefixes)
+
+
+def _docker(line: bytes) -> _DockerLine | None:
+    try:
+        return _decode_docker(line)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
+def _without_array(line: bytes) -> bytes | None:
+    """The element on a line of an array written over many lines; None for the lines with its brackets."""
+    text = line.strip()
+    if text in (b"[", b"]", b"],", b","):
+        return None
+    if text.startswith(b"{") and text.endswith((b",", b"]")):
+        return text.rstrip(b",] \t")
+    if text.startswith((b"[{", b"[ {")) and text.endswith(b"},"):
+        return text[1:-1]
+    return line
