@@ -119,10 +119,11 @@ class TargetCollector:
         yield Sample(c.TARGET_SCRAPE_DURATION, (target,), duration)
         if self._last_success is not None:
             yield Sample(c.TARGET_LAST_SUCCESS, (target,), self._last_success)
-        yield Sample(c.TARGET_RESETS, (target,), float(self._resets))
-        # Every reason is there from the start: a counter born above zero would hide its first increase.
-        for reason in c.SCRAPE_FAILURE_REASONS:
-            yield Sample(c.TARGET_SCRAPE_FAILURES, (target, reason), float(self._failures[reason]))
+        if self._resets:
+            yield Sample(c.TARGET_RESETS, (target,), float(self._resets))
+        for reason, count in sorted(self._failures.items()):
+            yield Sample(c.TARGET_SCRAPE_FAILURES, (target, reason), float(count))
+        # All reasons from the start: alerts watch their increase, and a counter born above zero hides it.
         for reason in c.ANOMALY_REASONS:
             yield Sample(c.DATA_ANOMALIES, (target, reason), float(self.anomalies[reason]))
 
