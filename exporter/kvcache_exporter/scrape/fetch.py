@@ -1,0 +1,213 @@
+"""Fetches the metrics page of one target: bounded in time and size, closed reasons for every failure."""
+
+import re
+import ssl
+import zlib
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from urllib3.exceptions import HTTPError, IncompleteRead, NameResolutionError, ReadTimeoutError
+from urllib3.exceptions import SSLError as PoolSslError
+
+from kvcache_exporter import __version__
+from kvcache_exporter.config import HttpSettings, TlsSettings
+from kvcache_exporter.errors import ScrapeError
+from kvcache_exporter.scrape.credentials import Authorization, Stamp, tls_context, tls_stamps
+from kvcache_exporter.scrape.transport import Attempt, OnePool, open_pool
+
+ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
+_CHUNK = 1 << 16
+_MAX_GZIP_MEMBERS = 16
+_NOT_METRICS = ("text/html", "application/json", "image/", "video/", "application/pdf", "application/zip")
+_NO_TLS = TlsSettings()
+
+
+class Fetcher:
+    """Keeps one connection to one target; to be used by one thread at a time."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        http: HttpSettings | None = None,
+        timeout: float = 5.0,
+        max_page_bytes: int = 1 << 24,
+    ) -> None:
+        http = http or HttpSettings()
+        parts = urlsplit(url)
+        self._secure = parts.scheme == "https"
+        self._host, self._port = parts.hostname or "", parts.port
+        self._shown_url = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self._tls = http.tls or _NO_TLS
+        self._timeout = timeout
+        self._max_page_bytes = max_page_bytes
+        self._authorization = Authorization(http)
+        self._attempt = Attempt()
+        self._request = requests.Request("GET", url, _headers(timeout)).prepare()
+        self._adapter: OnePool | None = None
+        self._stamps: tuple[Stamp, ...] = ()
+
+    def fetch(self) -> bytes:
+        """The page, decompressed; raises ScrapeError."""
+        self._attempt.start(self._timeout)
+        try:
+            response = self._send()
+            try:
+                return self._page(response)
+            except BaseException:
+                # What is left of the answer would be taken for the next one.
+                response.raw.close()
+                raise
+        except (requests.RequestException, HTTPError, OSError) as error:
+            raise self._failure(error) from None
+
+    def close(self) -> None:
+        if self._adapter is not None:
+            self._adapter.close()
+            self._adapter = None
+
+    def _send(self) -> requests.Response:
+        adapter = self._connection()
+        authorization = self._authorization.value()
+        if authorization is not None:
+            self._request.headers["Authorization"] = authorization
+        try:
+            return adapter.send(self._request, stream=True, timeout=self._attempt.left())
+        except requests.ConnectionError:
+            # A server may close an idle connection just when it is used again.
+            if self._attempt.connected:
+                raise
+            return adapter.send(self._request, stream=True, timeout=self._attempt.left())
+
+    def _connection(self) -> OnePool:
+        stamps = tls_stamps(self._tls) if self._secure else ()
+        if self._adapter is None or stamps != self._stamps:
+            context = tls_context(self._tls, stamps) if self._secure else None
+            self.close()
+            pool = open_pool(self._host, self._port, self._attempt, context, self._tls.server_name)
+            self._adapter, self._stamps = OnePool(pool), stamps
+        return self._adapter
+
+    def _page(self, response: requests.Response) -> bytes:
+        self._check_head(response)
+        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("identity", "", "gzip", "x-gzip"):
+            raise self._error(
+                "encoding", f'content encoding "{encoding[:40]}" was not asked for; send gzip or none'
+            )
+        body = self._body(response.raw)
+        if encoding.endswith("gzip"):
+            return self._gunzip(body)
+        framed = "Content-Length" in response.headers or response.raw.chunked
+        if not framed and not body.endswith(b"\n"):
+            raise self._error("truncated", "the page has no length and does not end in a newline")
+        return body
+
+    def _check_head(self, response: requests.Response) -> None:
+        status, headers = response.status_code, response.headers
+        if status in (301, 302, 303, 307, 308):
+            location = _without_secrets(headers.get("Location", ""))
+            raise self._error("redirect", f"redirected to {location}; configure the final address")
+        if status in (401, 403):
+            hint = "check bearer_token_file, basic_auth or the client certificate of this group"
+            raise self._error("credentials", f"HTTP status {status}; {hint}")
+        if status != 200:
+            raise self._error("http_status", f"HTTP status {status}, expected 200; check path and port")
+        content_type = headers.get("Content-Type", "").strip().lower()
+        if content_type.startswith(_NOT_METRICS):
+            shown = content_type.partition(";")[0][:40]
+            raise self._error("not_metrics", f"the page is {shown}, expected text/plain; check path and port")
+        length = headers.get("Content-Length", "")
+        if length.isdecimal() and len(length) < 20 and int(length) > self._max_page_bytes:
+            raise self._too_large()
+
+    def _body(self, raw: Any) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        while chunk := raw.read(_CHUNK, decode_content=False):
+            size += len(chunk)
+            if size > self._max_page_bytes:
+                raise self._too_large()
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _gunzip(self, body: bytes) -> bytes:
+        pages: list[bytes] = []
+        room = self._max_page_bytes + 1
+        for _ in range(_MAX_GZIP_MEMBERS):
+            member = zlib.decompressobj(31)
+            try:
+                pages.append(member.decompress(body, room))
+            except zlib.error:
+                raise self._error("encoding", "the page says it is gzip and is not") from None
+            room -= len(pages[-1])
+            if room <= 0:
+                raise self._too_large()
+            if not member.eof:
+                raise self._error("truncated", "the gzip stream ends too early")
+            body = member.unused_data
+            if not body:
+                return b"".join(pages)
+        raise self._error("encoding", f"the page has more than {_MAX_GZIP_MEMBERS} gzip members; send one")
+
+    def _too_large(self) -> ScrapeError:
+        limit = f"larger than scrape.max_page_bytes ({self._max_page_bytes})"
+        return self._error("too_large", f"the page is {limit}; raise it or check the address")
+
+    def _error(self, reason: str, message: str) -> ScrapeError:
+        return ScrapeError(reason, f"{self._shown_url}: {message}")
+
+    def _failure(self, error: BaseException) -> ScrapeError:
+        causes = _causes(error)
+        if any(isinstance(cause, TimeoutError | requests.Timeout | ReadTimeoutError) for cause in causes):
+            return self._error("timeout", f"no whole page within {self._timeout:g}s")
+        for cause in causes:
+            if isinstance(cause, ssl.SSLError | PoolSslError | requests.exceptions.SSLError):
+                return self._error("tls", _tls_message(causes))
+            if isinstance(cause, NameResolutionError):
+                return self._error("connection", "the name does not resolve; check it and the cluster's DNS")
+        if any(isinstance(cause, IncompleteRead) for cause in causes):
+            return self._error("truncated", "the connection closed before the page was complete")
+        return self._error("connection", _connection_message(causes))
+
+
+def _headers(timeout: float) -> dict[str, str]:
+    return {
+        "Accept": ACCEPT,
+        "Accept-Encoding": "gzip",
+        "User-Agent": f"kvcache-exporter/{__version__}",
+        "X-Prometheus-Scrape-Timeout-Seconds": f"{timeout:g}",
+    }
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and those it was made from, outermost first."""
+    causes: list[BaseException] = []
+    waiting: list[Any] = [error]
+    while waiting:
+        cause = waiting.pop(0)
+        if isinstance(cause, BaseException) and cause not in causes:
+            causes.append(cause)
+            waiting += [*cause.args, getattr(cause, "reason", None), cause.__cause__, cause.__context__]
+    return causes
+
+
+def _tls_message(causes: list[BaseException]) -> str:
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the certificate is not trusted: {cause.verify_message}; check ca_file and server_name"
+    reason = next((cause.reason for cause in causes if isinstance(cause, ssl.SSLError)), None)
+    return f"TLS failed: {(reason or 'unknown').lower().replace('_', ' ')}; check scheme, port and tls"
+
+
+def _connection_message(causes: list[BaseException]) -> str:
+    for cause in causes:
+        if isinstance(cause, OSError) and cause.strerror:
+            return f"{cause.strerror.lower()}; check that the engine runs and listens there"
+    return "the answer is not HTTP or the connection closed before it; check port and scheme"
+
+
+def _without_secrets(location: str) -> str:
+    shown = re.sub(r"[?#].*|(?<=//)[^/@]*@", "", location)[:200]
+    return "".join(c for c in shown if c.isprintable()) or "nowhere"

@@ -1,0 +1,155 @@
+"""HTTP connections that end at a deadline, however slowly the other side sends."""
+
+import functools
+import http.client
+import io
+import socket
+import ssl
+import time
+from typing import Any
+
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+
+
+class Attempt:
+    """One try at a page: the time that is left for it, and whether it had to connect."""
+
+    def __init__(self) -> None:
+        self._ends_at = 0.0
+        self.connected = False
+
+    def start(self, seconds: float) -> None:
+        self._ends_at = time.monotonic() + seconds
+        self.connected = False
+
+    def left(self) -> float:
+        """Seconds until the deadline; raises TimeoutError once it has passed."""
+        left = self._ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the deadline has passed")
+        return left
+
+
+class _TimedFile(io.RawIOBase):
+    """The read side of a socket: no read lasts beyond the deadline of the attempt."""
+
+    def __init__(self, sock: socket.socket, attempt: Attempt) -> None:
+        self._sock = sock
+        self._file = sock.makefile("rb", buffering=0)
+        self._attempt = attempt
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(self._attempt.left())
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _TimedSocket:
+    """What http.client's response needs of a socket."""
+
+    def __init__(self, sock: socket.socket, attempt: Attempt) -> None:
+        self._sock = sock
+        self._attempt = attempt
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedFile(self._sock, self._attempt), 1 << 16)
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, attempt: Attempt, **kwargs: Any) -> None:
+        super().__init__(_TimedSocket(sock, attempt), *args, **kwargs)  # type: ignore[arg-type]
+
+
+class _TimedConnection(HTTPConnection):
+    def __init__(self, *args: Any, attempt: Attempt, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._attempt = attempt
+        self.response_class = functools.partial(_TimedResponse, attempt=attempt)  # type: ignore[assignment]
+
+    def _new_conn(self) -> socket.socket:
+        self._attempt.connected = True
+        host = self.host.strip("[]")
+        try:
+            addresses = socket.getaddrinfo(host, self.port or self.default_port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            cause = error if isinstance(error, socket.gaierror) else socket.gaierror(str(error))
+            raise NameResolutionError(self.host, self, cause) from error
+        return self._first_connected(addresses)
+
+    def _first_connected(self, addresses: list[Any]) -> socket.socket:
+        failure: OSError = OSError("the name has no address")
+        for family, kind, protocol, _, address in addresses:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.settimeout(self._attempt.left())
+                sock.connect(address)
+                # The TLS handshake runs under this timeout as a whole.
+                sock.settimeout(self._attempt.left())
+            except OSError as error:
+                sock.close()
+                failure = error
+            else:
+                return sock
+        if isinstance(failure, TimeoutError):
+            raise ConnectTimeoutError(self, "no connection in time") from failure
+        raise NewConnectionError(self, failure.strerror or str(failure)) from failure
+
+
+class _TimedTlsConnection(_TimedConnection, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _TimedConnection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TimedTlsConnection
+
+    def _validate_conn(self, conn: Any) -> None:
+        # urllib3's own would warn at every request where the operator has switched verification off.
+        if conn.is_closed:
+            conn.connect()
+
+
+class OnePool(HTTPAdapter):
+    """Sends everything through one connection to one server: no proxies, cookies, redirects or netrc."""
+
+    def __init__(self, pool: HTTPConnectionPool) -> None:
+        super().__init__(pool_connections=1, pool_maxsize=1)
+        self._pool = pool
+
+    def get_connection_with_tls_context(self, *_args: Any, **_kwargs: Any) -> HTTPConnectionPool:
+        return self._pool
+
+    def cert_verify(self, *_args: Any, **_kwargs: Any) -> None:
+        """The pool was made with a TLS context."""
+
+    def close(self) -> None:
+        self._pool.close()
+        super().close()
+
+
+def open_pool(
+    host: str, port: int | None, attempt: Attempt, context: ssl.SSLContext | None, server_name: str | None
+) -> HTTPConnectionPool:
+    if context is None:
+        return _Pool(host, port, maxsize=1, attempt=attempt)
+    return _TlsPool(
+        host,
+        port,
+        maxsize=1,
+        attempt=attempt,
+        ssl_context=context,
+        server_hostname=server_name or host.strip("[]"),
+    )
