@@ -1,4 +1,4 @@
-"""The command `kvcache-exporter` and its subcommands. Exit codes: 0 ok, 1 failed, 2 bad usage or configuration."""
+"""The command `kvcache-exporter`. Exit codes: 0 ok, 1 failed, 2 bad usage or configuration."""
 
 import argparse
 import os

@@ -10,7 +10,7 @@ _HEAD = """# Metrics
 
 Generated from the catalogue by `kvcache-exporter metrics`; do not edit.
 
-Labels with an empty value are left out of the page. Ratios run from 0 to 1 and have no sample without traffic.
+Labels with an empty value are left out of the page. Ratios run from 0 to 1 and need traffic.
 """
 
 

@@ -23,7 +23,7 @@ class RecordedPage(NamedTuple):
 
 
 def recorded_pages(folder: Path) -> list[RecordedPage]:
-    """All pages of a folder, or of its subfolders as one target each. Raises KVCacheError if there are none."""
+    """All pages of a folder, or of its subfolders as one target each; KVCacheError if there are none."""
     pages = sorted(_pages_of(folder, folder.resolve().name))
     if not pages:
         folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []

@@ -62,7 +62,7 @@ def ratios(collector: TargetCollector, window: float) -> dict[str, float | None]
     """Windowed values of a whole target: increases of all ranks are added up, then divided."""
     span = collector.span(window)
     if span is None:
-        return dict.fromkeys((metric.name.removeprefix(c.PREFIX) for metric in _SUMMARISED))
+        return dict.fromkeys(metric.name.removeprefix(c.PREFIX) for metric in _SUMMARISED)
     items = collector.watched.values()
     pairs = [
         (span.increase(item.cached), span.increase(item.prompt))

@@ -1,0 +1,162 @@
+"""Scrapes many targets at once: by a ticker, and on demand when pages have grown too old.
+
+Targets that timed out are moved to a few threads of their own, so that hanging ones never hold up the others.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Protocol
+from zlib import crc32
+
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.errors import ScrapeError
+from kvcache_exporter.exposition import Chunk, Renderer
+from kvcache_exporter.scrape.collector import TargetCollector
+
+log = logging.getLogger(__name__)
+
+_SHARE_FOR_SUSPECTS = 8
+_SPREAD_PER_TARGET = 0.01
+
+
+class Fetches(Protocol):
+    """What asks a target for its page; raises ScrapeError."""
+
+    def fetch(self) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One target with all that belongs to it."""
+
+    name: str
+    collector: TargetCollector
+    fetcher: Fetches
+    renderer: Renderer
+    due: float = 0.0
+    scraped: float = float("-inf")
+    """Monotonic time at which the last scrape began."""
+    suspect: bool = False
+    running: "Future[None] | None" = None
+    block: Mapping[Metric, Chunk] = field(default_factory=dict)
+
+
+class Scheduler:
+    """Keeps the pages of a set of targets fresh; `set_jobs` may be called at any time."""
+
+    def __init__(self, interval: float, concurrency: int, *, clock: Callable[[], float] = time.time) -> None:
+        self._interval = interval
+        self._clock = clock
+        self._jobs: dict[str, Job] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._pool = ThreadPoolExecutor(concurrency, "scrape")
+        self._suspects = ThreadPoolExecutor(max(2, concurrency // _SHARE_FOR_SUSPECTS), "suspect")
+        self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
+
+    def start(self) -> None:
+        self._ticker.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wake.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._suspects.shutdown(wait=False, cancel_futures=True)
+        for job in self._jobs.values():
+            job.fetcher.close()
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """By target name; a snapshot."""
+        with self._lock:
+            return dict(self._jobs)
+
+    def set_jobs(self, wanted: Mapping[str, Callable[[], Job]]) -> None:
+        """Make the set of targets this one: new ones are made, known ones go on, others vanish at once."""
+        now = time.monotonic()
+        with self._lock:
+            gone = [self._jobs.pop(name) for name in self._jobs.keys() - wanted.keys()]
+            spread = min(self._interval, _SPREAD_PER_TARGET * len(wanted))
+            for name in wanted.keys() - self._jobs.keys():
+                job = wanted[name]()
+                # Spread by name, so that a fleet is not asked all at once and keeps its order over restarts.
+                job.due = now + spread * crc32(name.encode()) / 2**32
+                self._jobs[name] = job
+        for job in gone:
+            job.fetcher.close()
+        self._wake.set()
+
+    def freshen(self, max_age: float, budget: float) -> None:
+        """Scrape what is older than `max_age` seconds, but wait no longer than `budget` seconds, and never
+        for targets that hung the last time."""
+        oldest = time.monotonic() - max_age
+        with self._lock:
+            stale = [job for job in self._jobs.values() if job.scraped < oldest and not job.suspect]
+            futures = [self._submit(job) for job in stale]
+        wait(futures, timeout=budget)
+
+    def blocks(self) -> list[Mapping[Metric, Chunk]]:
+        return [job.block for _, job in sorted(self.jobs.items())]
+
+    def _tick(self) -> None:
+        while not self._stopped:
+            now = time.monotonic()
+            with self._lock:
+                for job in self._jobs.values():
+                    if job.due <= now:
+                        self._submit(job)
+                upcoming = min((job.due for job in self._jobs.values()), default=now + self._interval)
+            self._wake.wait(max(0.005, upcoming - time.monotonic()))
+            self._wake.clear()
+
+    def _submit(self, job: Job) -> "Future[None]":
+        job.due = time.monotonic() + self._interval
+        if job.running is None or job.running.done():
+            pool = self._suspects if job.suspect else self._pool
+            try:
+                job.running = pool.submit(self._scrape, job)
+            except RuntimeError:
+                # The pools are closed: the exporter is shutting down.
+                job.running = Future()
+                job.running.set_result(None)
+        return job.running
+
+    def _scrape(self, job: Job) -> None:
+        job.scraped = started = time.monotonic()
+        try:
+            data = job.fetcher.fetch()
+        except ScrapeError as error:
+            self._failed(job, error, time.monotonic() - started)
+        except Exception as error:
+            log.exception("target %s: unexpected fault while scraping", job.name)
+            self._failed(job, ScrapeError("internal", repr(error)), time.monotonic() - started)
+        else:
+            self._take(job, data, time.monotonic() - started)
+        job.block = job.renderer.block(job.collector.samples)
+
+    def _take(self, job: Job, data: bytes, duration: float) -> None:
+        was_up = job.collector.up
+        job.suspect = False
+        try:
+            job.collector.page(data, self._clock(), duration)
+        except Exception as error:
+            log.exception("target %s: unexpected fault while reading its page", job.name)
+            job.collector.failed(ScrapeError("internal", repr(error)), duration)
+        if job.collector.up and not was_up:
+            log.info("target %s: up", job.name)
+        elif not job.collector.up:
+            log.warning("target %s: %s", job.name, job.collector.last_error)
+
+    def _failed(self, job: Job, error: ScrapeError, duration: float) -> None:
+        first = job.collector.up or not job.collector.last_error
+        job.suspect = error.reason == "timeout"
+        job.collector.failed(error, duration)
+        # A dead target says so once, not at every scrape.
+        log.log(logging.WARNING if first else logging.DEBUG, "target %s: %s", job.name, error)
