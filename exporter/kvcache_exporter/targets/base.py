@@ -1,0 +1,59 @@
+"""What a target is, and what finds targets."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from kvcache_exporter.config import Address, HttpSettings, TargetGroup
+from kvcache_exporter.errors import KVCacheError
+
+log = logging.getLogger(__name__)
+
+
+class DiscoveryError(KVCacheError):
+    """Targets could not be looked up; the message says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One page to scrape."""
+
+    name: str
+    """The label `target`: host:port."""
+    url: str
+    engine: str
+    namespace: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    """The operator's own labels, by name."""
+    http: HttpSettings = field(default_factory=HttpSettings)
+    """Shared by the targets of a group."""
+
+
+class Discovery(Protocol):
+    """Finds the targets of one group; `failures` counts look-ups that went wrong, the last one in `last_error`."""
+
+    key: ClassVar[str]
+    """The key of the group that asks for it."""
+    failures: int
+    last_error: str
+
+    def __init__(self, group: TargetGroup) -> None: ...
+
+    def targets(self) -> Sequence[Target]:
+        """Those known now; returns at once."""
+        ...
+
+    def refresh(self, now: float) -> None:
+        """Look again if it is time, by the caller's clock in seconds; returns soon whatever the network does."""
+        ...
+
+
+def make_target(group: TargetGroup, address: Address, labels: tuple[tuple[str, str], ...] = ()) -> Target:
+    return Target(
+        name=address.name,
+        url=address.url(group.url_scheme, group.path),
+        engine=group.engine,
+        labels=tuple(sorted({**dict(group.labels), **dict(labels)}.items())),
+        http=group.http,
+    )

@@ -1,0 +1,134 @@
+"""Targets in files of Prometheus's file_sd format, JSON or YAML, read again when they change."""
+
+import glob
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+import msgspec
+import yaml
+
+from kvcache_exporter.config import TargetGroup, label_name_problem, parse_address
+from kvcache_exporter.targets.base import DiscoveryError, Target, make_target
+from kvcache_exporter.targets.polled import PolledDiscovery
+
+MAX_FILE_BYTES = 16 << 20
+_PARAMETER = "__param_"
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class _Known:
+    stamp: _Stamp
+    targets: tuple[Target, ...]
+
+
+class FileSdDiscovery(PolledDiscovery):
+    """A file that turns bad keeps the targets it had; one that is removed loses them."""
+
+    key: ClassVar[str] = "file"
+
+    def __init__(self, group: TargetGroup) -> None:
+        if group.file is None:
+            raise ValueError("the group has no file")
+        super().__init__(f"file {group.file.path}", group.file.refresh)
+        self._group = group
+        self._pattern = group.file.path
+        self._known: dict[str, _Known] = {}
+
+    def look(self) -> Sequence[Target]:
+        before, self._known = self._known, {}
+        for file in sorted(glob.glob(self._pattern)):  # noqa: PTH207 - Path.glob takes no absolute patterns
+            known = self._read(file, before.get(file))
+            if known is not None:
+                self._known[file] = known
+        return [target for known in self._known.values() for target in known.targets]
+
+    def _read(self, file: str, before: _Known | None) -> _Known | None:
+        try:
+            status = Path(file).stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if before is not None and before.stamp == stamp:
+                return before
+            return _Known(stamp, tuple(read_targets(self._group, file)))
+        except OSError as error:
+            self.report(f"{file}: cannot be read: {error.strerror}")
+        except DiscoveryError as error:
+            self.report(f"{file}: {error}")
+        return before
+
+
+def read_targets(group: TargetGroup, file: str) -> Iterable[Target]:
+    """Raises DiscoveryError with the place in the file and what was expected there."""
+    document = _load(file)
+    if not isinstance(document, list):
+        raise DiscoveryError("expected a list of groups such as [{targets: [host:port], labels: {}}]")
+    for number, entry in enumerate(document):
+        yield from _group_targets(group, entry, f"[{number}]")
+
+
+def _load(file: str) -> Any:
+    with Path(file).open("rb") as opened:
+        data = opened.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise DiscoveryError(f"larger than {MAX_FILE_BYTES} bytes; split it")
+    try:
+        return msgspec.json.decode(data) if file.endswith(".json") else yaml.load(data, _YamlLoader)  # noqa: S506
+    except (msgspec.DecodeError, yaml.YAMLError) as error:
+        raise DiscoveryError(" ".join(str(error).split())) from None
+    except (ValueError, OverflowError, RecursionError, TypeError) as error:
+        raise DiscoveryError(f"not valid: {error}") from None
+
+
+_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _group_targets(group: TargetGroup, entry: Any, where: str) -> Iterable[Target]:
+    if not isinstance(entry, dict) or not entry.keys() <= {"targets", "labels"}:
+        raise DiscoveryError(f"{where}: expected a mapping with targets and labels, and nothing else")
+    addresses, labels = entry.get("targets", []), entry.get("labels") or {}
+    if not isinstance(addresses, list) or not all(isinstance(text, str) for text in addresses):
+        raise DiscoveryError(f"{where}.targets: expected a list of addresses as text")
+    if not isinstance(labels, dict) or not all(
+        isinstance(text, str) for pair in labels.items() for text in pair
+    ):
+        raise DiscoveryError(
+            f"{where}.labels: expected a mapping of names to text; quote numbers and booleans"
+        )
+    for number, text in enumerate(addresses):
+        yield _target(group, text, labels, f"{where}.targets[{number}]", f"{where}.labels")
+
+
+def _target(group: TargetGroup, text: str, labels: dict[str, str], where: str, labels_at: str) -> Target:
+    try:
+        address = parse_address(text)
+    except ValueError as error:
+        raise DiscoveryError(f"{where}: {error}") from None
+    own = _own_labels(labels, labels_at)
+    target = make_target(_overridden(group, labels, labels_at), address, own)
+    query = urlencode({k.removeprefix(_PARAMETER): v for k, v in labels.items() if k.startswith(_PARAMETER)})
+    return replace(
+        target, namespace=labels.get("namespace", ""), url=f"{target.url}?{query}" if query else target.url
+    )
+
+
+def _own_labels(labels: dict[str, str], where: str) -> tuple[tuple[str, str], ...]:
+    """Without those that steer Prometheus; `namespace` is a label of ours, and of targets."""
+    own = {k: v for k, v in labels.items() if not k.startswith("__") and k != "namespace"}
+    for name in own:
+        problem = label_name_problem(name)
+        if problem:
+            raise DiscoveryError(f"{where}.{name}: {problem}")
+    return tuple(own.items())
+
+
+def _overridden(group: TargetGroup, labels: dict[str, str], where: str) -> TargetGroup:
+    scheme = labels.get("__scheme__", group.url_scheme)
+    path = labels.get("__metrics_path__", group.path)
+    if scheme not in ("http", "https"):
+        raise DiscoveryError(f'{where}.__scheme__: found "{scheme}", expected http or https')
+    if not path.startswith("/") or not path.isprintable() or set(" ?#") & set(path):
+        raise DiscoveryError(f'{where}.__metrics_path__: found "{path}", expected a path such as /metrics')
+    return replace(group, scheme=scheme, path=path)

@@ -1,0 +1,71 @@
+"""Discovery by looking again and again, in a thread so that a slow look-up delays nobody."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from kvcache_exporter.errors import KVCacheError
+from kvcache_exporter.targets.base import DiscoveryError, Target, log
+
+GRACE_SECONDS = 0.2
+"""How long `refresh` waits for a look-up that is usually quick, so that its targets count at once."""
+
+
+class PolledDiscovery(ABC):
+    """Keeps the last known targets while look-ups fail; never runs two look-ups at a time."""
+
+    def __init__(self, where: str, interval: float, timeout: float = 5.0) -> None:
+        self.failures = 0
+        self.last_error = ""
+        self._where = where
+        self._interval = interval
+        self._timeout = timeout
+        self._targets: Sequence[Target] = ()
+        self._next_look = float("-inf")
+        self._thread: threading.Thread | None = None
+        self._late_at = 0.0
+        self._is_late = False
+
+    @abstractmethod
+    def look(self) -> Sequence[Target]:
+        """Every target there is now; raises DiscoveryError."""
+
+    def targets(self) -> Sequence[Target]:
+        return self._targets
+
+    def refresh(self, now: float) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            self._complain_once(now)
+            return
+        if now < self._next_look:
+            return
+        self._next_look = now + self._interval
+        self._late_at = now + self._timeout
+        self._thread = threading.Thread(target=self._run, name=f"discovery {self._where}", daemon=True)
+        self._thread.start()
+        if not self._is_late:
+            self._thread.join(GRACE_SECONDS)
+        self._is_late = self._thread.is_alive()
+
+    def report(self, message: str) -> None:
+        """Count a failure; log it unless the last one was the same."""
+        self.failures += 1
+        if message != self.last_error:
+            log.warning("discovery: %s: %s; keeping the last known targets", self._where, message)
+        self.last_error = message
+
+    def _complain_once(self, now: float) -> None:
+        if now >= self._late_at:
+            self._late_at = now + self._interval
+            self.report(f"no answer within {self._timeout:g}s")
+
+    def _run(self) -> None:
+        failures = self.failures
+        try:
+            self._targets = tuple(self.look())
+        except DiscoveryError as error:
+            self.report(str(error))
+        except (KVCacheError, OSError, ValueError) as error:
+            self.report(f"{type(error).__name__}: {error}")
+        if self.failures == failures:
+            self.last_error = ""

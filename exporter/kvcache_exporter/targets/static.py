@@ -1,0 +1,24 @@
+"""Targets that stand in the configuration."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from kvcache_exporter.config import TargetGroup, parse_address
+from kvcache_exporter.targets.base import Target, make_target
+
+
+class StaticDiscovery:
+    """Never changes and never fails: the addresses were checked when the configuration was read."""
+
+    key: ClassVar[str] = "static"
+
+    def __init__(self, group: TargetGroup) -> None:
+        self.failures = 0
+        self.last_error = ""
+        self._targets = tuple(make_target(group, parse_address(text)) for text in group.static)
+
+    def targets(self) -> Sequence[Target]:
+        return self._targets
+
+    def refresh(self, now: float) -> None:
+        """Nothing to look up."""
