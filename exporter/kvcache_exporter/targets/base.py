@@ -31,12 +31,14 @@ class Target:
 
 
 class Discovery(Protocol):
-    """Finds the targets of one group; `failures` counts look-ups that went wrong, the last one in `last_error`."""
+    """Finds the targets of one group."""
 
     key: ClassVar[str]
     """The key of the group that asks for it."""
     failures: int
+    """Look-ups that went wrong."""
     last_error: str
+    """What went wrong in the last look-up, "" if nothing."""
 
     def __init__(self, group: TargetGroup) -> None: ...
 
@@ -45,7 +47,7 @@ class Discovery(Protocol):
         ...
 
     def refresh(self, now: float) -> None:
-        """Look again if it is time, by the caller's clock in seconds; returns soon whatever the network does."""
+        """Look again if `now` (seconds) says it is time; returns soon whatever the network does."""
         ...
 
 

@@ -17,7 +17,7 @@ _FAMILIES = {"A": socket.AF_INET, "AAAA": socket.AF_INET6}
 
 
 class NameDiscovery(PolledDiscovery):
-    """One target per address or per SRV record; no record at all is a failure, as names go missing by mistake."""
+    """One target per address or SRV record; a name without records is a failure: names vanish by mistake."""
 
     key: ClassVar[str] = "dns"
 

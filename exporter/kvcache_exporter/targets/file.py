@@ -39,12 +39,13 @@ class FileSdDiscovery(PolledDiscovery):
         self._known: dict[str, _Known] = {}
 
     def look(self) -> Sequence[Target]:
-        before, self._known = self._known, {}
+        known: dict[str, _Known] = {}
         for file in sorted(glob.glob(self._pattern)):  # noqa: PTH207 - Path.glob takes no absolute patterns
-            known = self._read(file, before.get(file))
-            if known is not None:
-                self._known[file] = known
-        return [target for known in self._known.values() for target in known.targets]
+            read = self._read(file, self._known.get(file))
+            if read is not None:
+                known[file] = read
+        self._known = known
+        return [target for file_targets in known.values() for target in file_targets.targets]
 
     def _read(self, file: str, before: _Known | None) -> _Known | None:
         try:
