@@ -12,8 +12,8 @@ from kvcache_exporter.scrape.derive import anomalies, derive
 from kvcache_exporter.scrape.measure import Identity, about, clean, measure, requests_under_way
 from kvcache_exporter.scrape.parse import Layout, Page, PageParser
 from kvcache_exporter.scrape.plan import Plan, Watched
-from kvcache_exporter.scrape.select import Key, Terms, detect, wanted_names
-from kvcache_exporter.scrape.windows import History, Span
+from kvcache_exporter.scrape.select import Key, detect, wanted_names
+from kvcache_exporter.windows import History, Span, Terms
 
 
 class TargetCollector:

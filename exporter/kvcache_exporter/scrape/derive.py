@@ -7,8 +7,8 @@ from typing import NamedTuple
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.scrape.plan import Watched
-from kvcache_exporter.scrape.select import Key, Terms
-from kvcache_exporter.scrape.windows import History, Span
+from kvcache_exporter.scrape.select import Key
+from kvcache_exporter.windows import History, Span, Terms
 
 LOOKUPS_SUSPECT_ABOVE = 1.05
 _LOOKUP_WINDOW = c.WINDOWS["5m"]

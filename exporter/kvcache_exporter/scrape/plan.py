@@ -9,7 +9,8 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.engines.base import Engine, Rule, Source
 from kvcache_exporter.model import RawSeries
-from kvcache_exporter.scrape.select import PROCESS_START, Key, Selection, Terms
+from kvcache_exporter.scrape.select import PROCESS_START, Key, Selection
+from kvcache_exporter.windows import Terms
 
 INF = float("inf")
 _CAPACITY_FACTS = (("device", "device_tokens"), ("host", "host_tokens"))

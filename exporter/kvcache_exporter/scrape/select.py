@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kvcache_exporter.catalogue import Kind
 from kvcache_exporter.engines.base import Engine, Source
 from kvcache_exporter.model import RawSeries
+from kvcache_exporter.windows import Terms
 
 PROCESS_START = "process_start_time_seconds"
 _SUFFIXES: dict[Kind, tuple[str, ...]] = {"counter": ("_total", ""), "gauge": ("",), "info": ("",)}
@@ -18,13 +19,6 @@ class Key(NamedTuple):
 
     model_name: str
     rank: str
-
-
-class Terms(NamedTuple):
-    """Indices into a page's values: the sum of `plus` less the sum of `minus`."""
-
-    plus: tuple[int, ...]
-    minus: tuple[int, ...] = ()
 
 
 def source_names(source: Source, kind: Kind) -> tuple[str, ...]:

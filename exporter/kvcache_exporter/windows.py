@@ -6,16 +6,21 @@ all columns is kept for each page, and an increase is the difference of two rows
 
 from array import array
 from collections import deque
-from collections.abc import Iterable
-
-from kvcache_exporter.model import RawSeries
-from kvcache_exporter.scrape.select import Terms
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
 
 _FORGET_AFTER = 64
 
 
+class Terms(NamedTuple):
+    """The sum of `plus` less the sum of `minus`: indices into a page's values, or columns of a History."""
+
+    plus: tuple[int, ...]
+    minus: tuple[int, ...] = ()
+
+
 class History:
-    """The watched counters of one target over the longest window.
+    """The watched counters of one source over the longest window.
 
     `resolution` bounds memory: a window holds about that many rows, older ones are thinned.
     """
@@ -23,7 +28,7 @@ class History:
     def __init__(self, longest: float, resolution: int = 240) -> None:
         self._longest = longest
         self._spacing = longest / resolution
-        self._columns: dict[RawSeries, int] = {}
+        self._columns: dict[Hashable, int] = {}
         self._last: list[float] = []
         self._seen: list[float] = []
         self._total: array[float] = array("d")
@@ -31,12 +36,12 @@ class History:
         self.generation = 0
         """Changes when columns are numbered anew."""
 
-    def column(self, series: RawSeries) -> int:
+    def column(self, series: Hashable) -> int:
         """The column of a series; made on first use."""
         column = self._columns.get(series)
         if column is None:
             column = self._columns[series] = len(self._last)
-            # A series that appears on a target already known was born at zero since the last page.
+            # A series that appears on a source already known was born at zero since the last page.
             self._last.append(0.0 if self._rows else -1.0)
             self._seen.append(0.0)
             self._total.append(0.0)

@@ -1,0 +1,162 @@
+"""Everything counted of one log source: tallies by group with a bound on their number, and log health."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import RequestRecord, Sample, Skipped
+from kvcache_exporter.requests.formats.base import Entry
+from kvcache_exporter.requests.outcome import FullHit
+from kvcache_exporter.requests.tally import Tally
+from kvcache_exporter.windows import History, Terms
+
+OVERFLOW = "other"
+_HEALTH = "health"
+
+Group = tuple[str, str, str]
+"""provider, model_name, group."""
+
+
+class Health(msgspec.Struct):
+    """Counters of the log itself."""
+
+    lines: int = 0
+    failures: dict[str, int] = {}
+    rotations: int = 0
+    newest: float | None = None
+    """Largest timestamp of a record, Unix seconds."""
+
+
+class Ledger:
+    """Counts one source's entries. What changed since the last `changes` goes into the state file."""
+
+    def __init__(self, source: str, full_hit: FullHit, *, models: int = 200, groups: int = 200) -> None:
+        self.source = source
+        self.health = Health()
+        self.tallies: dict[Group, Tally] = {}
+        self._full_hit = full_hit
+        self._most_models, self._most_groups = models, groups
+        self._models: set[tuple[str, str]] = set()
+        self._groups: set[str] = set()
+        self._admitted: dict[Group, Group] = {}
+        self._changed: set[Group] = set()
+        self._history = History(max(c.WINDOWS.values()))
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Count decoded entries; each record in exactly one tally."""
+        batches: dict[Group, list[RequestRecord]] = defaultdict(list)
+        others: list[Skipped | RecordError] = []
+        for entry in entries:
+            if type(entry) is RequestRecord:
+                batches[entry[7:10]].append(entry)
+            else:
+                others.append(entry)  # type: ignore[arg-type]  # the only other kinds of Entry
+        for group, records in batches.items():
+            self._tally(group).add(records, self._full_hit)
+            self._note_newest(record.timestamp for record in records)
+        for other in others:
+            self._add_other(other)
+
+    def _add_other(self, entry: Skipped | RecordError) -> None:
+        if isinstance(entry, RecordError):
+            self.fail(entry.reason)
+        elif entry.reason in c.REQUEST_ERROR_REASONS:
+            self._tally((entry.provider, entry.model_name, entry.group)).add_error(entry.reason)
+            self._note_newest((entry.timestamp,))
+
+    def fail(self, reason: str, count: int = 1) -> None:
+        self.health.failures[reason] = self.health.failures.get(reason, 0) + count
+
+    def _note_newest(self, timestamps: Iterable[float | None]) -> None:
+        newest = max((at for at in timestamps if at is not None), default=None)
+        if newest is not None:
+            self.health.newest = max(newest, self.health.newest or newest)
+
+    def _tally(self, group: Group) -> Tally:
+        admitted = self._admitted.get(group) or self._admit(group)
+        self._changed.add(admitted)
+        tally = self.tallies.get(admitted)
+        if tally is None:
+            tally = self.tallies[admitted] = Tally()
+        return tally
+
+    def _admit(self, wanted: Group) -> Group:
+        """The group itself while there is room for its names, else with `other` in their place."""
+        provider, model, group = wanted
+        if (provider, model) not in self._models and len(self._models) >= self._most_models:
+            provider, model = OVERFLOW, OVERFLOW
+        if group not in self._groups and len(self._groups) >= self._most_groups:
+            group = OVERFLOW
+        admitted = (provider, model, group)
+        return self._keep(admitted) if admitted == wanted else admitted
+
+    def _keep(self, group: Group) -> Group:
+        self._models.add(group[:2])
+        self._groups.add(group[2])
+        self._admitted[group] = group
+        return group
+
+    def changes(self) -> dict[str, bytes]:
+        """Bytes by key of what changed since the last call; `restore` takes all of them back."""
+        changed = {_key(group): msgspec.msgpack.encode(self.tallies[group]) for group in self._changed}
+        self._changed.clear()
+        return {**changed, _HEALTH: msgspec.msgpack.encode(self.health)}
+
+    def restore(self, saved: Mapping[str, bytes]) -> None:
+        for key, data in saved.items():
+            if key == _HEALTH:
+                self.health = msgspec.msgpack.decode(data, type=Health)
+            else:
+                group = msgspec.json.decode(key, type=Group)
+                self.tallies[self._keep(group)] = msgspec.msgpack.decode(data, type=Tally)
+
+    def tick(self, now: float) -> None:
+        """Mark a moment in the windows."""
+        pairs: list[tuple[int, float]] = []
+        for group, tally in self.tallies.items():
+            full, known = tally.hits
+            values = (tally.cached_tokens, tally.prompt_tokens, full, known)
+            columns = self._columns(group)
+            pairs += [(terms.plus[0], float(v)) for terms, v in zip(columns, values, strict=True)]
+        self._history.add(now, pairs)
+
+    def _columns(self, group: Group) -> tuple[Terms, Terms, Terms, Terms]:
+        def column(name: str) -> Terms:
+            return Terms((self._history.column((group, name)),))
+
+        return column("cached"), column("prompt"), column("full"), column("known")
+
+    def samples(self) -> Iterator[Sample]:
+        source = (self.source,)
+        yield Sample(c.LOG_LINES, source, float(self.health.lines))
+        yield Sample(c.LOG_ROTATIONS, source, float(self.health.rotations))
+        for reason in c.PARSE_FAILURE_REASONS:
+            yield Sample(
+                c.LOG_PARSE_FAILURES, (self.source, reason), float(self.health.failures.get(reason, 0))
+            )
+        if self.health.newest is not None:
+            yield Sample(c.LOG_LAST_RECORD, source, self.health.newest)
+        for group, tally in sorted(self.tallies.items()):
+            yield from tally.samples((self.source, *group))
+        yield from self._windowed()
+
+    def _windowed(self) -> Iterator[Sample]:
+        for window, seconds in c.WINDOWS.items():
+            span = self._history.span(seconds)
+            if span is None:
+                continue
+            for group in sorted(self.tallies):
+                provider, model, name = group
+                cached, prompt, full, known = map(span.increase, self._columns(group))
+                labels = ("", "", model, "", self.source, provider, name, window)
+                if prompt > 0:
+                    yield Sample(c.TOKEN_HIT_RATIO, labels, cached / prompt)
+                if known > 0:
+                    yield Sample(c.REQUEST_HIT_RATIO, labels, full / known)
+
+
+def _key(group: Group) -> str:
+    return msgspec.json.encode(group).decode()

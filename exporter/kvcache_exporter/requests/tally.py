@@ -1,0 +1,132 @@
+"""Counters and histograms of one prompt group, filled in batches, and their bytes in the state file."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.model import OUTCOMES, Distribution, Outcome, RequestRecord, Sample
+from kvcache_exporter.requests.outcome import FullHit, classify
+
+
+class Histogram(msgspec.Struct):
+    """Observations by bucket (not cumulative), one more than there are edges; edges are the catalogue's."""
+
+    counts: list[int]
+    sum: float = 0.0
+
+    def add(self, values: Iterable[float], edges: Sequence[float]) -> None:
+        ordered = sorted(values)
+        below = 0
+        for bucket, edge in enumerate(edges):
+            upto = bisect_right(ordered, edge, lo=below)
+            self.counts[bucket] += upto - below
+            below = upto
+        self.counts[-1] += len(ordered) - below
+        self.sum += sum(ordered)
+
+    def distribution(self, edges: tuple[float, ...]) -> Distribution:
+        return Distribution(edges, tuple(map(float, accumulate(self.counts))), self.sum)
+
+
+class Tally(msgspec.Struct):
+    """Everything counted of one provider, model and group of a source."""
+
+    outcomes: dict[str, int] = {}
+    prompt_tokens: int = 0
+    """Of requests whose cached tokens are known: the two make one ratio."""
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    written_tokens: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    ttft: dict[str, Histogram] = {}
+    duration: dict[str, Histogram] = {}
+    computed_tokens: Histogram | None = None
+    cached_ratio: Histogram | None = None
+
+    def add(self, records: Sequence[RequestRecord], full_hit: FullHit) -> None:
+        by_outcome: dict[Outcome, list[RequestRecord]] = {}
+        for record in records:
+            outcome = classify(
+                record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, full_hit
+            )
+            by_outcome.setdefault(outcome, []).append(record)
+        for outcome, found in by_outcome.items():
+            self._add_outcome(outcome, found)
+
+    def _add_outcome(self, outcome: Outcome, records: list[RequestRecord]) -> None:
+        columns = list(zip(*records, strict=True))
+        prompt, cached, written, output, ttft, duration = columns[:6]
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + len(records)
+        self.output_tokens += sum(filter(None, output))
+        _observe(self.ttft, outcome, [v for v in ttft if v is not None])
+        _observe(self.duration, outcome, [v for v in duration if v is not None])
+        if any(written):
+            self._add_written(records)
+        if outcome != "unknown":
+            self._add_known(prompt, cached)
+
+    def _add_known(self, prompt: Sequence[int], cached: Sequence[int]) -> None:
+        self.prompt_tokens += sum(prompt)
+        self.cached_tokens += sum(cached)
+        if self.computed_tokens is None or self.cached_ratio is None:
+            self.computed_tokens = Histogram([0] * (len(c.TOKEN_BUCKETS) + 1))
+            self.cached_ratio = Histogram([0] * (len(c.RATIO_BUCKETS) + 1))
+        self.computed_tokens.add([p - r for p, r in zip(prompt, cached, strict=True)], c.TOKEN_BUCKETS)
+        ratios = [r / p for p, r in zip(prompt, cached, strict=True) if p]
+        self.cached_ratio.add(ratios, c.RATIO_BUCKETS)
+
+    def _add_written(self, records: list[RequestRecord]) -> None:
+        for record in records:
+            split = dict(record.written_by_ttl)
+            split["default"] = (record.written_tokens or 0) - sum(split.values())
+            for ttl, tokens in split.items():
+                if tokens > 0:
+                    self.written_tokens[ttl] = self.written_tokens.get(ttl, 0) + tokens
+
+    def add_error(self, reason: str) -> None:
+        self.errors[reason] = self.errors.get(reason, 0) + 1
+
+    @property
+    def hits(self) -> tuple[int, int]:
+        """Requests that skipped prefill, and requests of which that is known."""
+        known = sum(count for outcome, count in self.outcomes.items() if outcome != "unknown")
+        return self.outcomes.get("full", 0), known
+
+    def samples(self, labels: tuple[str, str, str, str]) -> Iterator[Sample]:
+        """`labels` are those of REQ: source, provider, model_name, group."""
+        if self.outcomes:
+            # All outcomes from the start: a series born above zero hides its first increase.
+            for outcome in OUTCOMES:
+                yield Sample(c.REQUESTS, (*labels, outcome), float(self.outcomes.get(outcome, 0)))
+            yield Sample(c.REQUEST_PROMPT_TOKENS, labels, float(self.prompt_tokens))
+            yield Sample(c.REQUEST_CACHED_TOKENS, labels, float(self.cached_tokens))
+            yield Sample(c.REQUEST_OUTPUT_TOKENS, labels, float(self.output_tokens))
+        for ttl, tokens in sorted(self.written_tokens.items()):
+            yield Sample(c.REQUEST_WRITTEN_TOKENS, (*labels, ttl), float(tokens))
+        for reason, count in sorted(self.errors.items()):
+            yield Sample(c.REQUEST_ERRORS, (*labels, reason), float(count))
+        for metric, histograms in ((c.REQUEST_TTFT, self.ttft), (c.REQUEST_DURATION, self.duration)):
+            for name, histogram in sorted(histograms.items()):
+                yield Sample(metric, (*labels, name), histogram.distribution(c.SECONDS_BUCKETS))
+        yield from self._known_samples(labels)
+
+    def _known_samples(self, labels: tuple[str, str, str, str]) -> Iterator[Sample]:
+        pairs: tuple[tuple[Metric, Histogram | None, tuple[float, ...]], ...] = (
+            (c.REQUEST_COMPUTED_TOKENS, self.computed_tokens, c.TOKEN_BUCKETS),
+            (c.REQUEST_CACHED_RATIO, self.cached_ratio, c.RATIO_BUCKETS),
+        )
+        for metric, histogram, edges in pairs:
+            if histogram is not None:
+                yield Sample(metric, labels, histogram.distribution(edges))
+
+
+def _observe(histograms: dict[str, Histogram], outcome: Outcome, seconds: list[float]) -> None:
+    if seconds:
+        histogram = histograms.get(outcome)
+        if histogram is None:
+            histogram = histograms[outcome] = Histogram([0] * (len(c.SECONDS_BUCKETS) + 1))
+        histogram.add(seconds, c.SECONDS_BUCKETS)
