@@ -31,7 +31,7 @@ class Document:
 
     path: Path
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Names that the caller allows, by what they name (`engines`, `formats`)."""
+    """Names that the caller allows, by what they name (`engine`, `format`)."""
     _problems: set[tuple[int, int, str, str]] = field(default_factory=set)
 
     @property
@@ -70,7 +70,7 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            self.problem(line, column, "document", f"not valid YAML: {error.problem or error.context}")
+            self.problem(line, column, "document", f"not valid YAML: {_complaint(error)}")
         except yaml.reader.ReaderError as error:
             line, column = _position(text, error.position)
             self.problem(
@@ -155,9 +155,9 @@ def found(node: Node) -> str:
     return "nothing" if is_null(node) else quote(node.value)
 
 
-def quote(text: str) -> str:
+def quote(text: str, limit: int = _SHOWN_CHARACTERS) -> str:
     """In double quotes, on one line, cut to a readable length, printable anywhere."""
-    cut = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+    cut = text if len(text) <= limit else text[: limit - 3] + "..."
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
     return f'"{printable}"'
 
@@ -173,6 +173,11 @@ def is_null(node: Node) -> bool:
 
 def _is_standard(node: Node) -> bool:
     return node.tag.removeprefix(_STANDARD_TAG) in _TAGS[type(node)]
+
+
+def _complaint(error: yaml.MarkedYAMLError) -> str:
+    problem = error.problem or ""
+    return f"{error.context} {problem}" if problem.startswith("but ") else problem
 
 
 def _position(text: str, offset: int) -> tuple[int, int]:

@@ -90,14 +90,13 @@ class FilePath:
         return str(resolved)
 
     def _look(self, document: Document, node: Node, path: str, file: Path) -> None:
-        if not file.is_file():
-            document.report(
-                node, path, f"the file {quote(str(file))} does not exist; create it or correct the path"
-            )
+        shown = quote(str(file), limit=4096)
+        if not file.exists():
+            document.report(node, path, f"the file {shown} does not exist; create it or correct the path")
+        elif not file.is_file():
+            document.report(node, path, f"{shown} is not a file; correct the path")
         elif not os.access(file, os.R_OK):
-            document.report(
-                node, path, f"the file {quote(str(file))} cannot be read; give this user access to it"
-            )
+            document.report(node, path, f"the file {shown} cannot be read; give this user access to it")
 
     def show(self, value: str) -> str:
         return value

@@ -19,7 +19,7 @@ Entries = dict[str, tuple[Node, Node]]
 
 def load_config(path: str | Path, *, engines: Collection[str], formats: Collection[str]) -> Config:
     """Raises ConfigError with every problem of the file; `engines`, `formats`: the names allowed there."""
-    document = Document(Path(path), {"engines": engines, "formats": formats})
+    document = Document(Path(path), {"engine": engines, "format": formats})
     root = document.compose()
     if root is None or is_null(root):
         document.problem(1, 1, "document", NOTHING_TO_DO)

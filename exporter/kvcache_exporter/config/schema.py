@@ -18,6 +18,9 @@ NOTHING_TO_DO = (
 _MOVE_TO_FILE = "found a secret in the configuration; write it to a file and name the file in {}"
 _NOT_YET = "this version cannot {} yet; remove it"
 
+CUSTOM_FIELDS = frozenset(RequestRecord._fields) - {"written_by_ttl", "granule", "minimum_tokens"}
+"""What a custom log format can find in a line; the rest of a record is knowledge about the provider."""
+
 Seconds = Annotated[float, kinds.duration(0.1, 86400.0)]
 
 
@@ -124,7 +127,7 @@ class TargetGroup(Section):
     }
     SOURCES: ClassVar[tuple[str, ...]] = ("static", "file", "dns", "kubernetes")
 
-    engine: Annotated[str, kinds.Choice("engines")] = "auto"
+    engine: Annotated[str, kinds.Choice("engine")] = "auto"
     static: Annotated[tuple[Annotated[str, kinds.AddressText()], ...], kinds.NonEmpty()] = ()
     file: FileDiscovery | None = None
     dns: DnsDiscovery | None = None
@@ -165,13 +168,13 @@ class TargetGroup(Section):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSource(Section):
     name: Annotated[str, kinds.NAME]
-    format: Annotated[str, kinds.Choice("formats")] = "auto"
+    format: Annotated[str, kinds.Choice("format")] = "auto"
     paths: Annotated[tuple[Annotated[str, kinds.FILE], ...], kinds.NonEmpty()]
     start_at: Annotated[str, kinds.Choice("position", ("beginning", "end"))] = "end"
     group_by: Annotated[str, kinds.TEXT] = ""
     model_name: Annotated[str, kinds.TEXT] = ""
     provider: Annotated[str, kinds.TEXT] = ""
-    fields: Annotated[tuple[tuple[str, str], ...], label_kinds.Fields(frozenset(RequestRecord._fields))] = ()
+    fields: Annotated[tuple[tuple[str, str], ...], label_kinds.Fields(CUSTOM_FIELDS)] = ()
     max_line_bytes: Annotated[int, kinds.size(1 << 10, 256 * MIB)] = 8 * MIB
 
     def problems(self) -> Problems:

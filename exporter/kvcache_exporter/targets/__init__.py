@@ -1,4 +1,4 @@
-"""Who to scrape. To add a way of finding targets, write a module with a `Discovery`, list it in DISCOVERIES."""
+"""Who to scrape; a new way of finding targets is a module with a `Discovery` and a line in DISCOVERIES."""
 
 from collections.abc import Iterable, Sequence
 
