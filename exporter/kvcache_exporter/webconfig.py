@@ -9,13 +9,13 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
-from kvcache_exporter.errors import ConfigError
+from kvcache_exporter.errors import ConfigError, KVCacheError
 from kvcache_exporter.webauth import HASH_PATTERN, MAX_COST, BasicAuth
 from kvcache_exporter.webtls import TLSOptions, context_of, read_tls
 from kvcache_exporter.yamlpos import Reader, join
@@ -36,7 +36,8 @@ _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _HINTS = {"rate_limit": "rate limiting is not supported; remove the section (connections are bounded anyway)"}
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 
-Stamp = tuple[int, int, int]
+Files = tuple[tuple[str, tuple[int, int, int]], ...]
+"""Names and what moves when the file changes: time of modification, size, inode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Settings:
     allowed_sans: tuple[str, ...] = ()
     users: BasicAuth | None = None
     headers: dict[str, str] = field(default_factory=dict)
-    files: tuple[tuple[str, Stamp], ...] = ()
+    files: Files = ()
     """Files that the settings come from, as they were just before they were read."""
     notes: tuple[str, ...] = ()
     """What the file asks for and this server does otherwise."""
@@ -62,6 +63,7 @@ class WebConfig:
         self._lock = threading.Lock()
         self._retry_at = 0.0
         self._failure = ""
+        self._failed: Files = ()
         self._settings = load(path) if path else Settings()
         self._log_notes()
 
@@ -76,19 +78,22 @@ class WebConfig:
         return self._settings
 
     def _stale(self) -> bool:
-        return time.monotonic() >= self._retry_at and any(_stamp(f) != was for f, was in self._settings.files)
+        files = _stamped(name for name, _ in self._settings.files)
+        return files != self._settings.files and (files != self._failed or time.monotonic() >= self._retry_at)
 
     def _refresh(self, path: Path) -> None:
+        files = _stamped(name for name, _ in self._settings.files)
         try:
             settings = load(path)
             _refuse_open(path, self._settings, settings)
         except ConfigError as error:
-            self._retry_at = time.monotonic() + RETRY_SECONDS
+            # Files that only the new configuration names may still come, so time alone is a reason too.
+            self._failed, self._retry_at = files, time.monotonic() + RETRY_SECONDS
             if str(error) != self._failure:
                 log.error("web configuration not reloaded, the old one stays: %s", error)  # noqa: TRY400
             self._failure = str(error)
         else:
-            self._settings, self._failure, self._retry_at = settings, "", 0.0
+            self._settings, self._failed, self._failure = settings, (), ""
             log.info("web configuration reloaded file=%s", path)
             self._log_notes()
 
@@ -99,7 +104,7 @@ class WebConfig:
 
 def load(path: Path) -> Settings:
     """Raises ConfigError with every problem as `file:line:column: path: message`."""
-    files = [(str(path), _stamp(str(path)))]
+    files = _stamped([str(path)])
     reader = Reader(path)
     sections = reader.fields(reader.root(), "", _SECTIONS, _HINTS)
     notes: list[str] = []
@@ -110,19 +115,17 @@ def load(path: Path) -> Settings:
     reader.raise_problems()
     auth = BasicAuth(users) if users else None
     if tls is None or options is None:
-        return Settings(None, (), auth, headers, tuple(files), tuple(notes))
-    files += [(name, _stamp(name)) for name in options.files]
+        return Settings(None, (), auth, headers, files, tuple(notes))
+    files += _stamped(options.files)
     context = _context(reader, tls, options)
-    return Settings(context, options.allowed_sans, auth, headers, tuple(files), tuple(notes))
+    return Settings(context, options.allowed_sans, auth, headers, files, tuple(notes))
 
 
 def _context(reader: Reader, node: yaml.Node, options: TLSOptions) -> ssl.SSLContext:
     try:
         return context_of(options)
-    except OSError as error:
-        reason = getattr(error, "reason", None) or error.strerror or str(error)
-        files = ", ".join(options.files)
-        reader.complain(node, "tls_server_config", f"cannot be used together: {files}: {reason}")
+    except KVCacheError as error:
+        reader.complain(node, "tls_server_config", str(error))
         raise ConfigError(reader.problems) from error
 
 
@@ -180,9 +183,13 @@ def _user_problem(name: str, hashed: str) -> str:
     return ""
 
 
-def _stamp(file: str) -> Stamp:
+def _stamped(names: Iterable[str]) -> Files:
+    return tuple((name, _stamp(name)) for name in names)
+
+
+def _stamp(name: str) -> tuple[int, int, int]:
     try:
-        status = os.stat(file)  # noqa: PTH116  on the path of every request, three times as fast as Path
+        status = os.stat(name)  # noqa: PTH116  on the path of every request, and Path is slower
     except OSError:
         return (0, 0, 0)
     return (status.st_mtime_ns, status.st_size, status.st_ino)

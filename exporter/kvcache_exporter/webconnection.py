@@ -6,16 +6,14 @@ import selectors
 import socket
 import ssl
 import time
-from typing import Literal
 
 from kvcache_exporter.webconfig import Settings
 from kvcache_exporter.webhttp import MAX_HEAD_BYTES, BadRequest, Request, Response, encode, parse_head, text
-from kvcache_exporter.webservice import Closed, Service, Unverified, Waiting
+from kvcache_exporter.webservice import Closed, Phase, Service, Unverified, Waiting
 from kvcache_exporter.webtls import has_allowed_san
 
 log = logging.getLogger(__name__)
 
-Phase = Literal["head", "idle", "write", "linger"]
 _CHUNK = 64 << 10
 _SEND_CHUNK = 256 << 10
 
@@ -43,16 +41,9 @@ class Connection:
         return len(self._out)
 
     def enter(self, phase: Phase) -> None:
-        limits = self._service.limits
-        seconds = {
-            "head": limits.head_seconds,
-            "idle": limits.idle_seconds,
-            "write": limits.write_seconds,
-            "linger": limits.linger_seconds,
-        }
         self.phase = phase
         self.since = time.monotonic()
-        self.deadline = self.since + seconds[phase]
+        self.deadline = self.since + self._service.limits.seconds(phase)
 
     def advance(self) -> bool:
         """Moves on through at most one request; True if more can be done at once.
@@ -91,10 +82,8 @@ class Connection:
 
     def shed(self) -> None:
         """Tells a client that waits in plain text that there is no room; closes either way."""
-        response = text(503, "too many connections; try again", ("Retry-After", "1"))
         if self._service.settings().tls is None:
-            with contextlib.suppress(OSError):
-                self.sock.send(encode(response, head_only=False, keep_alive=False, headers={}))
+            _send_plain(self.sock, text(503, "too many connections; try again", ("Retry-After", "1")))
         self.close()
 
     def _secure(self) -> None:
@@ -117,13 +106,15 @@ class Connection:
             raise Closed
         try:
             sock.do_handshake()
-        except ssl.SSLWantReadError:
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             self.pieces += 1
             raise
         except ssl.SSLError as error:
+            log.debug("handshake failed client=%s error=%s", self.peer, error)
             if error.reason == "HTTP_REQUEST":
-                _tell_plain_client(sock)
-            raise
+                _send_plain(sock, text(400, "this port speaks HTTPS; use https://"))
+            self._linger()
+            raise Waiting(selectors.EVENT_READ) from None
         return sock
 
     def _receive(self) -> Request:
@@ -224,22 +215,27 @@ class Connection:
             self._finish_response()
 
     def _finish_response(self) -> None:
-        self.enter("linger" if self._closing else "idle")
-        if self._buffer and not self._closing:
-            self.enter("head")
         if self._closing:
             if isinstance(self.sock, ssl.SSLSocket):
                 with contextlib.suppress(OSError, ValueError):
                     self.sock.unwrap()
-            # Closing with unread bytes would reset the connection and lose the answer on its way.
-            self.sock.shutdown(socket.SHUT_WR)
+            self._linger()
+        else:
+            self.enter("head" if self._buffer else "idle")
+
+    def _linger(self) -> None:
+        """Ends our side and waits for the client's: closing with bytes unread would reset the connection
+        and lose the last answer or alert on its way."""
+        self._secured = self._closing = True
+        self._buffer.clear()
+        self.enter("linger")
+        self.sock.shutdown(socket.SHUT_WR)
 
 
-def _tell_plain_client(sock: ssl.SSLSocket) -> None:
-    response = text(400, "this port speaks HTTPS; use https://")
-    # Past the TLS layer; unread bytes would reset the connection before the client has the answer.
-    socket.socket.recv(sock, _CHUNK)
-    socket.socket.send(sock, encode(response, head_only=False, keep_alive=False, headers={}))
+def _send_plain(sock: socket.socket, response: Response) -> None:
+    """Past any TLS layer, and only as far as it goes at once."""
+    with contextlib.suppress(OSError):
+        socket.socket.send(sock, encode(response, head_only=False, keep_alive=False, headers={}))
 
 
 def _name(sock: socket.socket) -> str:

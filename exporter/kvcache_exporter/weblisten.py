@@ -1,5 +1,6 @@
 """Turns `host:port` into a listening socket."""
 
+import os
 import socket
 
 from kvcache_exporter.errors import ConfigError, KVCacheError
@@ -28,7 +29,8 @@ def listen_on(address: str) -> socket.socket:
             return _bound(host, port)
         return _all_interfaces(port)
     except OSError as error:
-        reason = error.strerror or error
+        # Not error.strerror: create_server puts the address into it once more.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         message = f"cannot listen on {address}: {reason}; stop what uses it or choose another {_FLAG}"
         raise KVCacheError(message) from error
 

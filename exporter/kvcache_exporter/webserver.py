@@ -40,7 +40,7 @@ class WebServer:
         settings: Callable[[], Settings] = Settings,
         limits: Limits | None = None,
     ) -> None:
-        """Raises ConfigError for a malformed address, KVCacheError if it cannot be listened on."""
+        """Raises what `listen_on` raises."""
         self._limits = limits or Limits()
         self._service = Service(respond, settings, self._limits)
         self._listener = listen_on(listen)
@@ -72,10 +72,10 @@ class WebServer:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def start(self) -> None:
-        for end in (self._listener, self._alarm, self._alarm_end):
+        self._alarm.setblocking(False)
+        for end in (self._listener, self._alarm_end):
             end.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._alarm_end, selectors.EVENT_READ)
+            self._selector.register(end, selectors.EVENT_READ)
         for thread in self._threads:
             thread.start()
 

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from kvcache_exporter.webconfig import Settings
 from kvcache_exporter.webhttp import Request, Response
+
+Phase = Literal["head", "idle", "write", "linger"]
+"""What a connection waits for: a request, the next one, its client to read, its client to hang up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,15 @@ class Limits:
     """Responses that wait for slow readers, all connections together; then the slowest is dropped."""
     password_checks: int = 16
     """Unknown credentials that may queue for bcrypt; more are answered 503."""
+
+    def seconds(self, phase: Phase) -> float:
+        by_phase: dict[Phase, float] = {
+            "head": self.head_seconds,
+            "idle": self.idle_seconds,
+            "write": self.write_seconds,
+            "linger": self.linger_seconds,
+        }
+        return by_phase[phase]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import yaml
 
+from kvcache_exporter.errors import KVCacheError
 from kvcache_exporter.yamlpos import Reader
 
 VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -80,20 +81,37 @@ class TLSOptions:
 
 
 def context_of(options: TLSOptions) -> ssl.SSLContext:
-    """Raises OSError (ssl.SSLError is one) if a file cannot be used."""
+    """Raises KVCacheError if a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[options.min_version]
     context.maximum_version = VERSIONS[options.max_version]
     _choose_ciphers(context, options)
     if len(options.curves) == 1:
         context.set_ecdh_curve(CURVES[options.curves[0]])
-    # A key with a passphrase must fail, not ask at the terminal.
-    context.load_cert_chain(options.cert_file, options.key_file, password="")
-    if options.client_ca_file:
-        context.load_verify_locations(options.client_ca_file)
+    _load_files(context, options)
     context.verify_mode = CLIENT_AUTH.get(options.client_auth, ssl.CERT_NONE)
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _load_files(context: ssl.SSLContext, options: TLSOptions) -> None:
+    cert, key, client_ca = options.cert_file, options.key_file, options.client_ca_file
+    try:
+        # A key with a passphrase must fail, not ask at the terminal.
+        context.load_cert_chain(cert, key, password="")
+    except OSError as error:
+        problem = f"{cert} and {key} are not a certificate and its own key, PEM and without passphrase"
+        raise KVCacheError(f"{problem}{_reason(error)}") from error
+    try:
+        if client_ca:
+            context.load_verify_locations(client_ca)
+    except OSError as error:
+        raise KVCacheError(f"{client_ca} holds no PEM certificate{_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    reason = getattr(error, "reason", None)
+    return f" ({reason})" if reason else ""
 
 
 def _choose_ciphers(context: ssl.SSLContext, options: TLSOptions) -> None:

@@ -1,0 +1,276 @@
+"""The HTTP endpoints, asked over real sockets."""
+
+import gzip
+import http.client
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcache_exporter.web import OPENMETRICS_FORMAT, ROUTES, TEXT_FORMAT, web_server
+from kvcache_exporter.webnegotiation import accepts_gzip, prefers_openmetrics
+from kvcache_exporter.webserver import WebServer
+
+# As captured from Prometheus 2.42, and as Prometheus 3.x builds them from its default scrape protocols.
+PROMETHEUS_2_42 = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+PROMETHEUS_3_PROTOBUF = (
+    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,"
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+    "application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,"
+    "text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+)
+PROMETHEUS_3_TEXT_FIRST = "text/plain;version=0.0.4;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5"
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+@dataclass
+class FixedPages:
+    """Pages whose answers a test chooses."""
+
+    reason: str | None = None
+    is_ready: bool = True
+    lines: int = 1
+    reloads: int = 0
+    failures: list[Exception] = field(default_factory=list)
+
+    def metrics(self, openmetrics: bool) -> bytes:
+        if self.failures:
+            raise self.failures.pop()
+        return b'kvcache_usage_ratio{target="a"} 0.5\n' * self.lines + (b"# EOF\n" if openmetrics else b"")
+
+    def ready(self) -> bool:
+        return self.is_ready
+
+    def reload(self) -> str | None:
+        self.reloads += 1
+        return self.reason
+
+    def config_text(self) -> str:
+        return "scrape: {interval: 15s}"
+
+    def target_text(self, name: str) -> str | None:
+        return "target llm/vllm-0: up" if name == "llm/vllm-0" else None
+
+    def landing_html(self) -> str:
+        return "<!doctype html><title>kvcache</title><p>&lt;b&gt;"
+
+
+@pytest.fixture
+def pages() -> FixedPages:
+    return FixedPages()
+
+
+@pytest.fixture
+def server(pages: FixedPages) -> Iterator[WebServer]:
+    with web_server("127.0.0.1:0", pages) as running:
+        yield running
+
+
+def get(server: WebServer, path: str, **headers: str) -> requests.Response:
+    return requests.get(server.url + path, headers=headers, timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "kind", "body"),
+    [
+        ("/", 200, "text/html; charset=utf-8", "<!doctype html><title>kvcache</title><p>&lt;b&gt;"),
+        ("/-/healthy", 200, "text/plain; charset=utf-8", "healthy\n"),
+        ("/-/ready", 200, "text/plain; charset=utf-8", "ready\n"),
+        ("/config", 200, "text/plain; charset=utf-8", "scrape: {interval: 15s}\n"),
+        ("/debug/target?name=llm/vllm-0", 200, "text/plain; charset=utf-8", "target llm/vllm-0: up\n"),
+        ("/debug/target?name=llm%2Fvllm-0", 200, "text/plain; charset=utf-8", "target llm/vllm-0: up\n"),
+        (
+            "/debug/target?name=nope",
+            404,
+            "text/plain; charset=utf-8",
+            "no such target; kvcache_target_up on /metrics has the names\n",
+        ),
+        (
+            "/debug/target",
+            400,
+            "text/plain; charset=utf-8",
+            "say which target: /debug/target?name=NAME\n",
+        ),
+        ("/metrics", 200, TEXT_FORMAT, 'kvcache_usage_ratio{target="a"} 0.5\n'),
+    ],
+)
+def test_each_page_answers(server: WebServer, path: str, status: int, kind: str, body: str) -> None:
+    answer = get(server, path)
+    assert (answer.status_code, answer.headers["Content-Type"], answer.text) == (status, kind, body)
+
+
+@pytest.mark.parametrize("path", sorted(path for path, route in ROUTES.items() if route.method == "GET"))
+def test_head_answers_as_get_without_the_body(server: WebServer, pages: FixedPages, path: str) -> None:
+    pages.lines = 100
+    asked = f"{path}?name=llm/vllm-0"
+    connection = http.client.HTTPConnection(*server.address, timeout=10)
+    answers = []
+    for method in ("GET", "HEAD", "HEAD"):
+        connection.request(method, asked, headers={"Accept-Encoding": "gzip"})
+        response = connection.getresponse()
+        headers = [pair for pair in response.getheaders() if pair[0] != "Date"]
+        answers.append((response.status, headers))
+        assert (method == "HEAD") == (response.read() == b"")
+    assert answers[0] == answers[1] == answers[2]
+    connection.close()
+
+
+def test_security_headers_are_on_every_answer_and_html_runs_no_script(server: WebServer) -> None:
+    for path in ("/", "/metrics", "/nope", "/config"):
+        headers = get(server, path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+        policy = headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; ")
+        assert "frame-ancestors 'none'" in policy
+        assert "script-src" not in policy
+
+
+@pytest.mark.parametrize("path", ["/nope", "/metrics/", "/../etc/passwd", "//", "/%2e%2e/etc/passwd"])
+def test_anything_else_is_404_and_lists_the_pages(server: WebServer, path: str) -> None:
+    connection = http.client.HTTPConnection(*server.address, timeout=10)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    listed = response.read().decode()
+    assert response.status == 404
+    assert [line.split()[1] for line in listed.splitlines()[1:]] == list(ROUTES)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("GET", "/-/reload", "POST"),
+        ("HEAD", "/-/reload", "POST"),
+        ("POST", "/metrics", "GET, HEAD"),
+        ("DELETE", "/", "GET, HEAD"),
+        ("BREW", "/config", "GET, HEAD"),
+    ],
+)
+def test_a_wrong_method_is_405_and_says_which_are_right(
+    server: WebServer, pages: FixedPages, method: str, path: str, allow: str
+) -> None:
+    answer = requests.request(method, server.url + path, timeout=10)
+    assert (answer.status_code, answer.headers["Allow"], pages.reloads) == (405, allow, 0)
+
+
+def test_ready_is_503_until_ready(server: WebServer, pages: FixedPages) -> None:
+    pages.is_ready = False
+    assert (get(server, "/-/ready").status_code, get(server, "/-/healthy").status_code) == (503, 200)
+
+
+def test_reload_says_why_it_failed(server: WebServer, pages: FixedPages) -> None:
+    assert requests.post(server.url + "/-/reload", timeout=10).text == "reloaded\n"
+    pages.reason = "kv.yml:3:1: scrape: unknown key"
+    answer = requests.post(server.url + "/-/reload", data=b"ignored", timeout=10)
+    assert (answer.status_code, pages.reloads) == (500, 2)
+    assert "kv.yml:3:1: scrape: unknown key" in answer.text
+
+
+def test_a_page_of_another_site_cannot_reload(server: WebServer, pages: FixedPages) -> None:
+    for origin in ("https://evil.example", "null"):
+        answer = requests.post(server.url + "/-/reload", headers={"Origin": origin}, timeout=10)
+        assert answer.status_code == 403
+    own = requests.post(server.url + "/-/reload", headers={"Origin": server.url}, timeout=10)
+    assert (own.status_code, pages.reloads) == (200, 1)
+
+
+def test_a_failing_page_is_500_and_logged_and_the_next_request_works(
+    server: WebServer, pages: FixedPages, caplog: pytest.LogCaptureFixture
+) -> None:
+    pages.failures.append(RuntimeError("boom in page"))
+    with requests.Session() as session:
+        first = session.get(server.url + "/metrics", timeout=10)
+        second = session.get(server.url + "/metrics", timeout=10)
+    assert (first.status_code, second.status_code) == (500, 200)
+    assert "boom" not in first.text
+    assert "RuntimeError: boom in page" in caplog.text
+
+
+def test_requests_are_logged_at_debug_level_only(server: WebServer, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "kvcache_exporter"):
+        get(server, "/debug/target?name=secret")
+    records = [record for record in caplog.records if "path=/debug/target" in record.getMessage()]
+    assert [record.levelno for record in records] == [logging.DEBUG]
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("accept", "openmetrics"),
+    [
+        (PROMETHEUS_2_42, True),
+        (PROMETHEUS_3, True),
+        (PROMETHEUS_3_PROTOBUF, True),
+        (PROMETHEUS_3_TEXT_FIRST, False),
+        (BROWSER, False),
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4;q=1,*/*;q=0.1", False),
+        ("application/openmetrics-text", True),
+        ('application/openmetrics-text; version="1.0.0"; charset=utf-8', True),
+        ("APPLICATION/OpenMetrics-Text;Version=1.0.0, */*", True),
+        ("application/openmetrics-text;version=0.0.1", False),
+        ("application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", False),
+        ("application/openmetrics-text;version=1.0.0;q=0", False),
+        ("application/openmetrics-text;version=1.0.0;q=0,*/*", False),
+        ("application/openmetrics-text;version=1.0.0;q=0.4,text/plain;q=0.5", False),
+        ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4", False),
+        ("application/*", True),
+        ("application/vnd.google.protobuf", False),
+        ("application/openmetrics-text;q=nan", False),
+        (";;,,q=;=", False),
+    ],
+)
+def test_openmetrics_goes_to_those_who_prefer_it(server: WebServer, accept: str, openmetrics: bool) -> None:
+    answer = get(server, "/metrics", Accept=accept)
+    assert answer.headers["Content-Type"] == (OPENMETRICS_FORMAT if openmetrics else TEXT_FORMAT)
+    assert answer.text.endswith("# EOF\n") == openmetrics
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        ("gzip", True),
+        ("gzip, deflate, br", True),
+        ("GZIP;q=0.1", True),
+        ("*", True),
+        ("", False),
+        ("identity", False),
+        ("gzip;q=0", False),
+        ("*, gzip;q=0.000", False),
+        ("gzip;q=x", False),
+        ("deflate", False),
+    ],
+)
+def test_gzip_goes_to_those_who_take_it(
+    server: WebServer, pages: FixedPages, encoding: str, packed: bool
+) -> None:
+    pages.lines = 5000
+    connection = http.client.HTTPConnection(*server.address, timeout=10)
+    connection.putrequest("GET", "/metrics", skip_accept_encoding=True)
+    connection.putheader("Accept-Encoding", encoding)
+    connection.endheaders()
+    response = connection.getresponse()
+    body = response.read()
+    assert response.getheader("Content-Encoding") == ("gzip" if packed else None)
+    assert (gzip.decompress(body) if packed else body) == pages.metrics(openmetrics=False)
+    assert response.getheader("Vary") == "Accept, Accept-Encoding"
+    connection.close()
+
+
+@given(st.text(st.characters(max_codepoint=255)))
+def test_no_header_breaks_negotiation(header: str) -> None:
+    assert prefers_openmetrics(header) in (True, False)
+    assert accepts_gzip(header) in (True, False)

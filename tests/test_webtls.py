@@ -1,0 +1,269 @@
+"""TLS over real sockets: client certificates, rotation, versions, unfinished handshakes."""
+
+import datetime as dt
+import ipaddress
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from kvcache_exporter.webconfig import WebConfig
+from kvcache_exporter.webhttp import Request, Response, text
+from kvcache_exporter.webserver import WebServer
+from kvcache_exporter.webservice import Limits
+from kvcache_exporter.webtls import CIPHERS, CURVES
+
+REQUEST = b"GET / HTTP/1.0\r\n\r\n"
+Respond = Callable[[Request], Response]
+CLIENT_AUTH = "  client_ca_file: ca.pem\n  client_auth_type: RequireAndVerifyClientCert\n"
+
+
+def echo(request: Request) -> Response:
+    return text(200, request.path)
+
+
+@dataclass
+class Authority:
+    """A certificate authority that writes what it issues into a folder."""
+
+    folder: Path
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    def issue(self, name: str, *sans: x509.GeneralName) -> None:
+        """Writes NAME.pem and NAME.key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(name, self.certificate.subject, key)
+        builder = builder.add_extension(x509.SubjectAlternativeName(sans), critical=False)
+        _write(self.folder / f"{name}.pem", builder.sign(self.key, hashes.SHA256()))
+        (self.folder / f"{name}.key").write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+
+
+def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+    )
+
+
+def _write(file: Path, certificate: x509.Certificate) -> None:
+    file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def authority(folder: Path, name: str = "ca") -> Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = _builder(name, subject, key).add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+    certificate = builder.sign(key, hashes.SHA256())
+    _write(folder / f"{name}.pem", certificate)
+    return Authority(folder, key, certificate)
+
+
+@pytest.fixture
+def ca(tmp_path: Path) -> Authority:
+    made = authority(tmp_path)
+    made.issue("server", x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+    made.issue("client", x509.DNSName("prometheus.example"), x509.IPAddress(ipaddress.ip_address("::1")))
+    return made
+
+
+@contextmanager
+def serve(
+    ca: Authority, extra: str = "", limits: Limits | None = None, respond: Respond = echo
+) -> Iterator[WebServer]:
+    file = ca.folder / "web.yml"
+    file.write_text(f"tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n{extra}")
+    with WebServer("127.0.0.1:0", respond, WebConfig(file).current, limits) as server:
+        yield server
+
+
+def client(ca: Authority, name: str = "") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(ca.folder / "ca.pem"))
+    if name:
+        context.load_cert_chain(ca.folder / f"{name}.pem", ca.folder / f"{name}.key")
+    return context
+
+
+def ask(server: WebServer, context: ssl.SSLContext) -> bytes:
+    with (
+        socket.create_connection(server.address, timeout=10) as sock,
+        context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
+    ):
+        secured.sendall(REQUEST)
+        return b"".join(iter(lambda: secured.recv(65536), b""))
+
+
+def serial(server: WebServer, context: ssl.SSLContext) -> str:
+    with (
+        socket.create_connection(server.address, timeout=10) as sock,
+        context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
+    ):
+        return str((secured.getpeercert() or {})["serialNumber"])
+
+
+def test_https_serves_many_requests_on_one_connection(ca: Authority) -> None:
+    with serve(ca) as server, requests.Session() as session:
+        assert server.url.startswith("https://")
+        session.trust_env = False
+        session.verify = str(ca.folder / "ca.pem")
+        answers = [session.post(server.url + "/a", data=b"b" * size, timeout=10) for size in (0, 1, 40000)]
+        assert [answer.text for answer in answers] == ["/a\n"] * 3
+
+
+def test_a_big_page_comes_through_tls_whole(ca: Authority) -> None:
+    page = Response(200, bytes(range(256)) * 20000)
+    with serve(ca, respond=lambda _: page) as server:
+        answer = ask(server, client(ca))
+    assert answer.endswith(b"\r\n\r\n" + page.body)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_1_2_and_1_3_are_spoken_by_default(ca: Authority, version: ssl.TLSVersion) -> None:
+    context = client(ca)
+    context.minimum_version = context.maximum_version = version
+    with serve(ca) as server:
+        assert ask(server, context).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ["  min_version: TLS13\n", "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n"],
+    ids=["by version", "by cipher suites of TLS 1.3 alone"],
+)
+def test_tls_1_2_can_be_refused(ca: Authority, extra: str) -> None:
+    context = client(ca)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with serve(ca, extra) as server, pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+        ask(server, context)
+
+
+def test_only_the_chosen_cipher_suite_is_spoken(ca: Authority) -> None:
+    chosen = "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256]\n  max_version: TLS12\n"
+    context = client(ca)
+    with serve(ca, chosen) as server:
+        with (
+            socket.create_connection(server.address, timeout=10) as sock,
+            context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
+        ):
+            assert (secured.cipher() or ("",))[0] == "ECDHE-ECDSA-CHACHA20-POLY1305"
+        context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+        with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):
+            ask(server, context)
+
+
+def test_openssl_knows_every_cipher_and_curve_that_is_offered() -> None:
+    for name in CIPHERS.values():
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_ciphers(name)
+        assert name in [cipher["name"] for cipher in context.get_ciphers()]
+    for name in CURVES.values():
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ecdh_curve(name)
+
+
+def test_a_client_without_a_certificate_is_refused(ca: Authority) -> None:
+    with serve(ca, CLIENT_AUTH) as server:
+        assert ask(server, client(ca, "client")).startswith(b"HTTP/1.1 200 ")
+        with pytest.raises(OSError, match="CERTIFICATE_REQUIRED"):
+            ask(server, client(ca))
+
+
+def test_a_client_of_another_authority_is_refused(ca: Authority) -> None:
+    other = authority(ca.folder, "other")
+    other.issue("stranger", x509.DNSName("prometheus.example"))
+    given = CLIENT_AUTH.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
+    for extra in (CLIENT_AUTH, given):
+        with serve(ca, extra) as server, pytest.raises(OSError, match="UNKNOWN_CA"):
+            ask(server, client(ca, "stranger"))
+    with serve(ca, given) as server:
+        assert ask(server, client(ca)).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("names", "admitted"),
+    [("[prometheus.example]", True), ('["::1"]', True), ("[a, prometheus.exampl, EXAMPLE]", False)],
+)
+def test_only_clients_with_an_allowed_san_are_served(ca: Authority, names: str, admitted: bool) -> None:
+    with serve(ca, f"{CLIENT_AUTH}  client_allowed_sans: {names}\n") as server:
+        try:
+            answer = ask(server, client(ca, "client"))
+        except OSError:
+            answer = b""
+        assert answer.startswith(b"HTTP/1.1 200 ") == admitted
+
+
+def test_a_rotated_certificate_is_used_for_the_next_connection(ca: Authority) -> None:
+    context = client(ca)
+    with serve(ca) as server:
+        before = serial(server, context)
+        assert serial(server, context) == before
+        ca.issue("server", x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+        assert serial(server, context) != before
+
+
+def test_a_certificate_without_its_key_leaves_the_old_pair_until_the_key_comes(
+    ca: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = client(ca)
+    with serve(ca) as server:
+        before = serial(server, context)
+        ca.issue("next", x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+        shutil.copy(ca.folder / "next.pem", ca.folder / "server.pem")
+        assert [serial(server, context) for _ in range(3)] == [before] * 3
+        assert caplog.text.count("not reloaded, the old one stays") == 1
+        assert "KEY_VALUES_MISMATCH" in caplog.text
+        shutil.copy(ca.folder / "next.key", ca.folder / "server.key")
+        assert serial(server, context) != before
+
+
+def test_a_file_that_loses_its_tls_section_does_not_go_plain(
+    ca: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(ca) as server:
+        (ca.folder / "web.yml").write_text("")
+        assert ask(server, client(ca)).startswith(b"HTTP/1.1 200 ")
+    assert "tls_server_config: gone from the file" in caplog.text
+
+
+def test_a_plain_client_is_told_to_use_https(ca: Authority) -> None:
+    with serve(ca) as server, socket.create_connection(server.address, timeout=10) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = b"".join(iter(lambda: sock.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.endswith(b"this port speaks HTTPS; use https://\n")
+
+
+def test_unfinished_handshakes_take_no_worker_and_end(ca: Authority) -> None:
+    with serve(ca, limits=Limits(workers=2, head_seconds=1.0)) as server:
+        socks = [socket.create_connection(server.address, timeout=10) for _ in range(100)]
+        for sock in socks:
+            sock.sendall(b"\x16\x03\x01\x02\x00\x01\x00")
+        started = time.monotonic()
+        assert ask(server, client(ca)).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - started < 0.8
+        assert all(sock.recv(100) == b"" for sock in socks)
+        assert time.monotonic() - started < 5
+        for sock in socks:
+            sock.close()
