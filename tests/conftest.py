@@ -1,0 +1,24 @@
+"""What several test modules share: golden files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-goldens", action="store_true", help="write what is produced instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compares a text with a golden file; look at the diff before you commit an update."""
+
+    def compare(path: Path, text: str) -> None:
+        if request.config.getoption("--update-goldens"):
+            path.write_text(text)
+        assert text == path.read_text(), f"differs from {path}; run pytest --update-goldens and read the diff"
+
+    return compare
