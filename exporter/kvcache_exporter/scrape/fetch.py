@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-from urllib3.exceptions import HTTPError, IncompleteRead, NameResolutionError, ReadTimeoutError
+from urllib3.exceptions import HTTPError, NameResolutionError, ReadTimeoutError
 from urllib3.exceptions import SSLError as PoolSslError
 
 from kvcache_exporter import __version__
@@ -51,27 +51,36 @@ class Fetcher:
     def fetch(self) -> bytes:
         """The page, decompressed; raises ScrapeError."""
         self._attempt.start(self._timeout)
+        adapter = self._prepared()
         try:
-            response = self._send()
-            try:
-                return self._page(response)
-            except BaseException:
-                # What is left of the answer would be taken for the next one.
-                response.raw.close()
-                raise
+            response = self._send(adapter)
         except (requests.RequestException, HTTPError, OSError) as error:
-            raise self._failure(error) from None
+            raise self._failure(_causes(error)) or self._unreachable(_causes(error)) from None
+        try:
+            return self._page(response)
+        except (HTTPError, OSError) as error:
+            cut = self._error("truncated", "the connection ended before the page was complete")
+            raise self._failure(_causes(error)) or cut from None
+        finally:
+            # A page not read to its end would be taken for the next answer.
+            response.raw.close()
 
     def close(self) -> None:
         if self._adapter is not None:
             self._adapter.close()
             self._adapter = None
 
-    def _send(self) -> requests.Response:
-        adapter = self._connection()
-        authorization = self._authorization.value()
+    def _prepared(self) -> OnePool:
+        try:
+            adapter = self._connection()
+            authorization = self._authorization.value()
+        except ScrapeError as error:
+            raise self._error(error.reason, str(error)) from None
         if authorization is not None:
             self._request.headers["Authorization"] = authorization
+        return adapter
+
+    def _send(self, adapter: OnePool) -> requests.Response:
         try:
             return adapter.send(self._request, stream=True, timeout=self._attempt.left())
         except requests.ConnectionError:
@@ -96,10 +105,10 @@ class Fetcher:
             raise self._error(
                 "encoding", f'content encoding "{encoding[:40]}" was not asked for; send gzip or none'
             )
+        framed = response.raw.length_remaining is not None or response.raw.chunked
         body = self._body(response.raw)
         if encoding.endswith("gzip"):
             return self._gunzip(body)
-        framed = "Content-Length" in response.headers or response.raw.chunked
         if not framed and not body.endswith(b"\n"):
             raise self._error("truncated", "the page has no length and does not end in a newline")
         return body
@@ -158,18 +167,22 @@ class Fetcher:
     def _error(self, reason: str, message: str) -> ScrapeError:
         return ScrapeError(reason, f"{self._shown_url}: {message}")
 
-    def _failure(self, error: BaseException) -> ScrapeError:
-        causes = _causes(error)
+    def _failure(self, causes: list[BaseException]) -> ScrapeError | None:
+        """What can go wrong before and while the page is read, None for anything else."""
         if any(isinstance(cause, TimeoutError | requests.Timeout | ReadTimeoutError) for cause in causes):
             return self._error("timeout", f"no whole page within {self._timeout:g}s")
+        if any(isinstance(cause, ssl.SSLError | PoolSslError) for cause in causes):
+            return self._error("tls", _tls_message(causes))
+        return None
+
+    def _unreachable(self, causes: list[BaseException]) -> ScrapeError:
+        if any(isinstance(cause, NameResolutionError) for cause in causes):
+            return self._error("connection", "the name does not resolve; check it and the cluster's DNS")
         for cause in causes:
-            if isinstance(cause, ssl.SSLError | PoolSslError | requests.exceptions.SSLError):
-                return self._error("tls", _tls_message(causes))
-            if isinstance(cause, NameResolutionError):
-                return self._error("connection", "the name does not resolve; check it and the cluster's DNS")
-        if any(isinstance(cause, IncompleteRead) for cause in causes):
-            return self._error("truncated", "the connection closed before the page was complete")
-        return self._error("connection", _connection_message(causes))
+            if isinstance(cause, OSError) and cause.strerror:
+                hint = "check that the engine runs and listens there"
+                return self._error("connection", f"{cause.strerror.lower()}; {hint}")
+        return self._error("connection", "the answer is not HTTP or ended at once; check port and scheme")
 
 
 def _headers(timeout: float) -> dict[str, str]:
@@ -199,13 +212,6 @@ def _tls_message(causes: list[BaseException]) -> str:
             return f"the certificate is not trusted: {cause.verify_message}; check ca_file and server_name"
     reason = next((cause.reason for cause in causes if isinstance(cause, ssl.SSLError)), None)
     return f"TLS failed: {(reason or 'unknown').lower().replace('_', ' ')}; check scheme, port and tls"
-
-
-def _connection_message(causes: list[BaseException]) -> str:
-    for cause in causes:
-        if isinstance(cause, OSError) and cause.strerror:
-            return f"{cause.strerror.lower()}; check that the engine runs and listens there"
-    return "the answer is not HTTP or the connection closed before it; check port and scheme"
 
 
 def _without_secrets(location: str) -> str:
