@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import dns.exception
+import dns.name
 import dns.resolver
 
 from kvcache_exporter.config import Address, DnsDiscovery, TargetGroup

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 import yaml
 
-from kvcache_exporter.config import TargetGroup, label_name_problem, parse_address
+from kvcache_exporter.config import Address, TargetGroup, label_name_problem, parse_address
 from kvcache_exporter.targets.base import DiscoveryError, Target, make_target
 from kvcache_exporter.targets.polled import PolledDiscovery
 
@@ -98,21 +98,20 @@ def _group_targets(group: TargetGroup, entry: Any, where: str) -> Iterable[Targe
         raise DiscoveryError(
             f"{where}.labels: expected a mapping of names to text; quote numbers and booleans"
         )
+    own = _own_labels(labels, f"{where}.labels")
+    steered = _steered(group, labels, f"{where}.labels")
+    parameters = {k.removeprefix(_PARAMETER): v for k, v in labels.items() if k.startswith(_PARAMETER)}
+    query = f"?{urlencode(parameters, errors='replace')}" if parameters else ""
     for number, text in enumerate(addresses):
-        yield _target(group, text, labels, f"{where}.targets[{number}]", f"{where}.labels")
+        target = make_target(steered, _address(text, f"{where}.targets[{number}]"), own)
+        yield replace(target, namespace=labels.get("namespace", ""), url=target.url + query)
 
 
-def _target(group: TargetGroup, text: str, labels: dict[str, str], where: str, labels_at: str) -> Target:
+def _address(text: str, where: str) -> Address:
     try:
-        address = parse_address(text)
+        return parse_address(text)
     except ValueError as error:
         raise DiscoveryError(f"{where}: {error}") from None
-    own = _own_labels(labels, labels_at)
-    target = make_target(_overridden(group, labels, labels_at), address, own)
-    query = urlencode({k.removeprefix(_PARAMETER): v for k, v in labels.items() if k.startswith(_PARAMETER)})
-    return replace(
-        target, namespace=labels.get("namespace", ""), url=f"{target.url}?{query}" if query else target.url
-    )
 
 
 def _own_labels(labels: dict[str, str], where: str) -> tuple[tuple[str, str], ...]:
@@ -125,7 +124,7 @@ def _own_labels(labels: dict[str, str], where: str) -> tuple[tuple[str, str], ..
     return tuple(own.items())
 
 
-def _overridden(group: TargetGroup, labels: dict[str, str], where: str) -> TargetGroup:
+def _steered(group: TargetGroup, labels: dict[str, str], where: str) -> TargetGroup:
     scheme = labels.get("__scheme__", group.url_scheme)
     path = labels.get("__metrics_path__", group.path)
     if scheme not in ("http", "https"):
