@@ -1,0 +1,49 @@
+"""How a log file is recognised again: by what it holds, since names and inodes are reused."""
+
+import os
+from hashlib import blake2b
+from typing import NamedTuple
+
+HEAD_BYTES = 1024
+TAIL_BYTES = 256
+
+FileId = tuple[int, int]
+"""Device and inode."""
+NOWHERE: FileId = (0, 0)
+
+
+class Print(NamedTuple):
+    """Fingerprint of a stretch of bytes; never the bytes themselves, which may hold prompt text."""
+
+    size: int = 0
+    digest: str = ""
+
+    @classmethod
+    def of(cls, data: bytes) -> "Print":
+        return cls(len(data), blake2b(data, digest_size=16).hexdigest()) if data else cls()
+
+    def matches(self, data: bytes) -> bool:
+        """Whether `data` begins with these bytes."""
+        return len(data) >= self.size and Print.of(data[: self.size]) == self
+
+
+NO_PRINT = Print()
+
+
+def related(one: str, other: str) -> bool:
+    """Whether rotation may have named one of these files after the other.
+
+    `a.log` goes with `a.log.1`, `a.log.1.gz`, `a-20251129.log`; files of the same content whose names do not
+    go together are two logs.
+    """
+    (folder, name), (other_folder, other_name) = os.path.split(one), os.path.split(other)
+    short, long = sorted((_stem(name), _stem(other_name)), key=len)
+    return folder == other_folder and long.startswith(short) and long[len(short) :][:1] in ("", *"-_+~@")
+
+
+def _stem(name: str) -> str:
+    return name[:1] + name[1:].split(".", 1)[0]
+
+
+def folder_of(path: str) -> str:
+    return os.path.split(path)[0]

@@ -1,0 +1,92 @@
+"""Which files there are: those that a source's patterns match, and their neighbours."""
+
+# Runs at every poll over whole folders, where a Path per file would cost more than the reading.
+# ruff: noqa: PTH112, PTH116, PTH120, PTH207
+
+import glob
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from kvcache_exporter.requests.identity import FileId
+
+
+class Found(NamedTuple):
+    """A regular file."""
+
+    path: str
+    """Of the file itself where a pattern matched a symbolic link."""
+    file: FileId
+    size: int
+    modified: int
+    """Nanoseconds since 1970."""
+
+
+def matched_files(patterns: Sequence[str], problems: dict[str, str]) -> dict[FileId, Found]:
+    """Files that the patterns match, by path; each once, whatever its links."""
+    files: dict[FileId, Found] = {}
+    for pattern in patterns:
+        for path in sorted(_paths(pattern, problems)):
+            try:
+                found = look_at(os.path.realpath(path))
+            except OSError as error:
+                note(problems, path, error)
+                continue
+            if found is not None:
+                files.setdefault(found.file, found)
+    return files
+
+
+def neighbours(folders: Iterable[str]) -> dict[FileId, Found]:
+    """All regular files in the folders; folders and files that cannot be read are passed over."""
+    files = (found for folder in sorted(folders) for found in _in_folder(folder))
+    return {found.file: found for found in files}
+
+
+def look_at(path: str) -> Found | None:
+    """None when there is no regular file. Raises OSError when that cannot be found out."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return Found(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+
+
+def note(problems: dict[str, str], path: str, error: OSError) -> None:
+    advice = (
+        "check that it is readable by user"
+        if isinstance(error, PermissionError)
+        else "check the volume; user"
+    )
+    problems[path] = (
+        f"{path}: {error.strerror or error}; {advice} {os.geteuid()}; trying again at the next poll"
+    )
+
+
+def _paths(pattern: str, problems: dict[str, str]) -> list[str]:
+    if not glob.has_magic(pattern):
+        return [pattern]
+    folder = os.path.dirname(pattern)
+    while glob.has_magic(folder):
+        folder = os.path.dirname(folder)
+    if os.path.isdir(folder or ".") and not os.access(folder or ".", os.R_OK | os.X_OK):
+        note(problems, folder, PermissionError(13, "Permission denied"))
+    return glob.glob(pattern, recursive=True)
+
+
+def _in_folder(folder: str) -> Iterator[Found]:
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+    except OSError:
+        return
+    for path in sorted(names):
+        try:
+            found = look_at(path)
+        except OSError:
+            continue
+        if found is not None:
+            yield found
