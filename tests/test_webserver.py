@@ -11,9 +11,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache_exporter.errors import ConfigError, KVCacheError
 from kvcache_exporter.webhttp import BadRequest, Request, Response, encode, parse_head, text
-from kvcache_exporter.weblisten import parse_listen
 from kvcache_exporter.webserver import WebServer
 from kvcache_exporter.webservice import Limits
 
@@ -250,47 +248,6 @@ def test_stop_lets_a_running_request_end_and_frees_the_port() -> None:
         assert drain(sock).endswith(b"done\n")
     with WebServer(f"127.0.0.1:{server.address[1]}", echo) as again:
         assert timed_get(again) < 1
-
-
-def test_ipv6_is_served() -> None:
-    try:
-        server = WebServer("[::1]:0", echo)
-    except KVCacheError:
-        pytest.skip("no IPv6 on this machine")
-    with server:
-        assert server.url.startswith("http://[::1]:")
-        assert timed_get(server) < 5
-
-
-def test_a_taken_port_is_told_at_once(server: WebServer) -> None:
-    place = f"127.0.0.1:{server.address[1]}"
-    with pytest.raises(KVCacheError) as caught:
-        WebServer(place, echo)
-    assert str(caught.value) == (
-        f"cannot listen on {place}: Address already in use; "
-        "stop what uses it or choose another --web.listen-address"
-    )
-
-
-@pytest.mark.parametrize(
-    ("address", "parsed"),
-    [
-        (":9409", ("", 9409)),
-        ("127.0.0.1:0", ("127.0.0.1", 0)),
-        ("[::1]:9409", ("::1", 9409)),
-        ("localhost:80", ("localhost", 80)),
-    ],
-)
-def test_listen_addresses(address: str, parsed: tuple[str, int]) -> None:
-    assert parse_listen(address) == parsed
-
-
-@pytest.mark.parametrize(
-    "address", ["", "9409", "::1:9409", "[::1]", "host:", "host:70000", "host:-1", "h:٣"]
-)
-def test_malformed_listen_addresses_say_so(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--web\.listen-address: expected "):
-        parse_listen(address)
 
 
 @given(st.binary(max_size=300) | st.from_regex(rb"GET /[a-z?=]* HTTP/1\.[01]\r\n([A-Za-z]+: .*\r\n)*"))

@@ -69,12 +69,11 @@ class WebConfig:
 
     def current(self) -> Settings:
         """Costs one stat per file; a bad new file is logged and leaves the old settings in force."""
-        path = self._path
-        if path and self._stale() and self._lock.acquire(blocking=False):
-            try:
-                self._refresh(path)
-            finally:
-                self._lock.release()
+        if self._path and self._stale():
+            with self._lock:
+                # Whoever waited for the lock finds the work done.
+                if self._stale():
+                    self._refresh(self._path)
         return self._settings
 
     def _stale(self) -> bool:

@@ -1,4 +1,4 @@
-"""Turns `host:port` into a listening socket."""
+"""Turns `host:port` into a listening socket, and a socket's address into a URL."""
 
 import os
 import socket
@@ -46,3 +46,11 @@ def _all_interfaces(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
     return socket.create_server(("", port), backlog=_BACKLOG)
+
+
+def url_of(address: tuple[str, int], *, tls: bool) -> str:
+    """Where this machine reaches what listens there."""
+    host, port = address
+    host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104  compared, not bound
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -18,14 +18,15 @@ from typing import Self
 from kvcache_exporter.webconfig import Settings
 from kvcache_exporter.webconnection import Connection
 from kvcache_exporter.webhttp import Request, Response
-from kvcache_exporter.weblisten import listen_on
+from kvcache_exporter.weblisten import listen_on, url_of
 from kvcache_exporter.webservice import Closed, Limits, Service, Unverified, Waiting
 
 log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.25
-_PATIENCE_PIECES = 4
-"""Pieces a request may come in before its client is read only once a tick."""
+_PATIENCE_PIECES = 8
+_REST_SECONDS = 1.0
+"""A request that comes in more pieces is read no oftener than this, or dripping would cost a core."""
 _ACCEPT_BATCH = 64
 _CLOSED = 0
 
@@ -53,23 +54,17 @@ class WebServer:
         # The following belong to the loop alone.
         self._open: set[Connection] = set()
         self._waiting: set[Connection] = set()
-        self._resting: list[Connection] = []
+        self._resting: list[tuple[float, Connection]] = []
         self._next_tick = 0.0
         self._stop_at = float("inf")
-        self._threads = [threading.Thread(target=self._loop, name="web-loop", daemon=True)]
-        self._threads += [
-            threading.Thread(target=self._work, name=f"web-worker-{number}", daemon=True)
-            for number in range(self._limits.workers)
-        ]
-        self._threads.append(threading.Thread(target=self._verify, name="web-passwords", daemon=True))
+        jobs = [("web-loop", self._loop), ("web-passwords", self._verify)]
+        jobs += [(f"web-worker-{number}", self._work) for number in range(self._limits.workers)]
+        self._threads = [threading.Thread(target=job, name=name, daemon=True) for name, job in jobs]
 
     @property
     def url(self) -> str:
         """Where to reach the server from this machine."""
-        host, port = self.address
-        host = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)  # noqa: S104  compared, not bound
-        scheme = "http" if self._service.settings().tls is None else "https"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        return url_of(self.address, tls=self._service.settings().tls is not None)
 
     def start(self) -> None:
         self._alarm.setblocking(False)
@@ -149,6 +144,8 @@ class WebServer:
             except Exception:
                 log.exception("web loop failed, going on")
                 time.sleep(_TICK_SECONDS)
+        for connection in list(self._open):
+            self._drop(connection)
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(_TICK_SECONDS):
@@ -214,7 +211,7 @@ class WebServer:
             self._drop(connection)
         elif connection.pieces > _PATIENCE_PIECES and event == selectors.EVENT_READ:
             self._waiting.add(connection)
-            self._resting.append(connection)
+            self._resting.append((time.monotonic() + _REST_SECONDS, connection))
         else:
             self._wait_for(connection, event)
             if event == selectors.EVENT_WRITE:
@@ -239,10 +236,10 @@ class WebServer:
         for connection in [one for one in self._waiting if one.deadline <= now]:
             log.debug("client too slow client=%s phase=%s", connection.peer, connection.phase)
             self._drop(connection)
-        resting, self._resting = self._resting, []
-        for connection in resting:
-            if connection in self._waiting:
-                self._wait_for(connection, selectors.EVENT_READ)
+        rested = [one for until, one in self._resting if until <= now]
+        self._resting = [pair for pair in self._resting if pair[0] > now]
+        for connection in self._waiting.intersection(rested):
+            self._wait_for(connection, selectors.EVENT_READ)
 
     def _drop(self, connection: Connection) -> None:
         if connection in self._waiting:
