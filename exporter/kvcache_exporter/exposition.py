@@ -96,7 +96,7 @@ class Page:
     """Puts blocks together into one page, with at most `limit` label sets of each family."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self.active = 0
         """Label sets on the last page."""
         self._dropped: dict[Metric, int] = defaultdict(int)
@@ -119,7 +119,7 @@ class Page:
     def _admit(self, metric: Metric, chunks: list[Chunk]) -> list[str]:
         admitted, used = [], 0
         for chunk in chunks:
-            if used + chunk.series <= self._limit:
+            if used + chunk.series <= self.limit:
                 used += chunk.series
                 admitted.append(chunk.text)
             else:

@@ -31,7 +31,7 @@ class Health(msgspec.Struct):
 
 
 class Ledger:
-    """Counts one source's entries. What changed since the last `changes` goes into the state file."""
+    """Counts one source's entries. What changed goes into the state file."""
 
     def __init__(self, source: str, full_hit: FullHit, *, models: int = 200, groups: int = 200) -> None:
         self.source = source
@@ -100,10 +100,13 @@ class Ledger:
         return group
 
     def changes(self) -> dict[str, bytes]:
-        """Bytes by key of what changed since the last call; `restore` takes all of them back."""
+        """Bytes by key of what changed since `committed`; `restore` takes all of them back."""
         changed = {_key(group): msgspec.msgpack.encode(self.tallies[group]) for group in self._changed}
-        self._changed.clear()
         return {**changed, _HEALTH: msgspec.msgpack.encode(self.health)}
+
+    def committed(self) -> None:
+        """What `changes` last gave is in the state file."""
+        self._changed.clear()
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
         for key, data in saved.items():

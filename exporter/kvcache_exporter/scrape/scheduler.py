@@ -6,7 +6,7 @@ Targets that timed out are moved to a few threads of their own, so that hanging 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -51,9 +51,9 @@ class Scheduler:
     """Keeps the pages of a set of targets fresh; `set_jobs` may be called at any time."""
 
     def __init__(self, interval: float, concurrency: int, *, clock: Callable[[], float] = time.time) -> None:
-        self._interval = interval
+        self.interval = interval
         self._clock = clock
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[Hashable, Job] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
@@ -74,21 +74,24 @@ class Scheduler:
 
     @property
     def jobs(self) -> dict[str, Job]:
-        """By target name; a snapshot."""
+        """By target name, in order; a snapshot."""
         with self._lock:
-            return dict(self._jobs)
+            return {job.name: job for job in sorted(self._jobs.values(), key=lambda job: job.name)}
 
-    def set_jobs(self, wanted: Mapping[str, Callable[[], Job]]) -> None:
-        """Make the set of targets this one: new ones are made, known ones go on, others vanish at once."""
+    def set_jobs(self, wanted: Mapping[Hashable, Callable[[], Job]]) -> None:
+        """Make the set of targets this one: new ones are made, known ones go on, others vanish at once.
+
+        Keys hold everything a job is made from, so that a changed setting makes a new job.
+        """
         now = time.monotonic()
         with self._lock:
-            gone = [self._jobs.pop(name) for name in self._jobs.keys() - wanted.keys()]
-            spread = min(self._interval, _SPREAD_PER_TARGET * len(wanted))
-            for name in wanted.keys() - self._jobs.keys():
-                job = wanted[name]()
+            gone = [self._jobs.pop(key) for key in self._jobs.keys() - wanted.keys()]
+            spread = min(self.interval, _SPREAD_PER_TARGET * len(wanted))
+            for key in wanted.keys() - self._jobs.keys():
+                job = wanted[key]()
                 # Spread by name, so that a fleet is not asked all at once and keeps its order over restarts.
-                job.due = now + spread * crc32(name.encode()) / 2**32
-                self._jobs[name] = job
+                job.due = now + spread * crc32(job.name.encode()) / 2**32
+                self._jobs[key] = job
         for job in gone:
             job.fetcher.close()
         self._wake.set()
@@ -103,7 +106,7 @@ class Scheduler:
         wait(futures, timeout=budget)
 
     def blocks(self) -> list[Mapping[Metric, Chunk]]:
-        return [job.block for _, job in sorted(self.jobs.items())]
+        return [job.block for job in self.jobs.values()]
 
     def _tick(self) -> None:
         while not self._stopped:
@@ -112,12 +115,12 @@ class Scheduler:
                 for job in self._jobs.values():
                     if job.due <= now:
                         self._submit(job)
-                upcoming = min((job.due for job in self._jobs.values()), default=now + self._interval)
+                upcoming = min((job.due for job in self._jobs.values()), default=now + self.interval)
             self._wake.wait(max(0.005, upcoming - time.monotonic()))
             self._wake.clear()
 
     def _submit(self, job: Job) -> "Future[None]":
-        job.due = time.monotonic() + self._interval
+        job.due = time.monotonic() + self.interval
         if job.running is None or job.running.done():
             pool = self._suspects if job.suspect else self._pool
             try:
@@ -130,33 +133,25 @@ class Scheduler:
 
     def _scrape(self, job: Job) -> None:
         job.scraped = started = time.monotonic()
+        before = job.collector.last_error
         try:
             data = job.fetcher.fetch()
+            job.collector.page(data, self._clock(), time.monotonic() - started)
         except ScrapeError as error:
-            self._failed(job, error, time.monotonic() - started)
+            job.collector.failed(error, time.monotonic() - started)
+            job.suspect = error.reason == "timeout"
         except Exception as error:
-            log.exception("target %s: unexpected fault while scraping", job.name)
-            self._failed(job, ScrapeError("internal", repr(error)), time.monotonic() - started)
+            log.exception("target %s: unexpected fault; please report it", job.name)
+            job.collector.failed(ScrapeError("internal", repr(error)), time.monotonic() - started)
         else:
-            self._take(job, data, time.monotonic() - started)
+            job.suspect = False
+        self._report(job, before)
         job.block = job.renderer.block(job.collector.samples)
 
-    def _take(self, job: Job, data: bytes, duration: float) -> None:
-        was_up = job.collector.up
-        job.suspect = False
-        try:
-            job.collector.page(data, self._clock(), duration)
-        except Exception as error:
-            log.exception("target %s: unexpected fault while reading its page", job.name)
-            job.collector.failed(ScrapeError("internal", repr(error)), duration)
-        if job.collector.up and not was_up:
-            log.info("target %s: up", job.name)
-        elif not job.collector.up:
-            log.warning("target %s: %s", job.name, job.collector.last_error)
-
-    def _failed(self, job: Job, error: ScrapeError, duration: float) -> None:
-        first = job.collector.up or not job.collector.last_error
-        job.suspect = error.reason == "timeout"
-        job.collector.failed(error, duration)
-        # A dead target says so once, not at every scrape.
-        log.log(logging.WARNING if first else logging.DEBUG, "target %s: %s", job.name, error)
+    def _report(self, job: Job, before: str) -> None:
+        """A target that goes down or comes back says so once, not at every scrape."""
+        error = job.collector.last_error
+        if bool(error) != bool(before):
+            log.log(
+                logging.WARNING if error else logging.INFO, "target %s: %s", job.name, error or "up again"
+            )

@@ -1,0 +1,187 @@
+"""The running exporter: configuration to targets and log sources, reload, shutdown."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from pathlib import Path
+
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.config import Config, RequestSource, ScrapeConfig, load_config
+from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.errors import ConfigError, KVCacheError
+from kvcache_exporter.exposition import Chunk, Renderer
+from kvcache_exporter.requests.formats import FORMATS, get_format
+from kvcache_exporter.requests.formats.base import DecoderOptions
+from kvcache_exporter.requests.outcome import FullHit
+from kvcache_exporter.requests.source import LogSource, SourceOptions
+from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.fetch import Fetcher
+from kvcache_exporter.scrape.scheduler import Job, Scheduler
+from kvcache_exporter.state import StateStore
+from kvcache_exporter.targets import Target, Targets
+
+log = logging.getLogger(__name__)
+
+_DISCOVERY_SECONDS = 1.0
+_LOG_SECONDS = 1.0
+
+
+def read_config(path: Path) -> Config:
+    """Raises ConfigError with every problem of the file."""
+    return load_config(
+        path,
+        engines=["auto", *(engine.name for engine in ENGINES)],
+        formats=[form.name for form in FORMATS],
+    )
+
+
+class App:
+    """Everything that runs. `reload` swaps the configuration; a bad file leaves the old one in force."""
+
+    def __init__(self, path: Path, config: Config | None = None) -> None:
+        """Raises ConfigError, and StateError if the state file cannot be used."""
+        self.path = path
+        self.config = config or read_config(path)
+        self.reloaded = time.time()
+        """Unix time of the last configuration that was taken."""
+        self.reload_ok = True
+        self._store = StateStore(_state_path(self.config))
+        self.scheduler = Scheduler(self.config.scrape.interval, self.config.scrape.concurrency)
+        self._targets = Targets(self.config.targets)
+        self._sources: dict[Hashable, LogSource] = {}
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        """Held while logs are read, so that no source is closed under its reader."""
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._discover, name="discovery", daemon=True),
+            threading.Thread(target=self._read_logs, name="logs", daemon=True),
+        ]
+        self._open_sources(self.config)
+
+    def start(self) -> None:
+        if self.config.requests and self.config.state.path is None:
+            log.warning("state.path is not set: log positions and counters start anew at every restart")
+        self._refresh_targets()
+        self.scheduler.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.scheduler.stop()
+        for thread in self._threads:
+            thread.join(5.0)
+        for source in self.sources:
+            source.close()
+        self._store.close()
+
+    @property
+    def sources(self) -> list[LogSource]:
+        return list(self._sources.values())
+
+    def reload(self) -> str | None:
+        """None if the file's configuration is in force, else why the old one still is."""
+        try:
+            config = read_config(self.path)
+            if _state_path(config) != _state_path(self.config):
+                raise ConfigError([f"{self.path}: state.path cannot change while running; restart"])
+            with self._lock:
+                self._open_sources(config)
+                self._targets = Targets(config.targets)
+                self.config = config
+        except KVCacheError as error:
+            self.reload_ok = False
+            log.error("configuration not reloaded, the old one stays in force: %s", error)  # noqa: TRY400
+            return str(error)
+        self.scheduler.interval = config.scrape.interval
+        self.reload_ok, self.reloaded = True, time.time()
+        self._refresh_targets()
+        log.info("configuration reloaded from %s", self.path)
+        return None
+
+    def blocks(self, max_wait: float) -> list[Mapping[Metric, Chunk]]:
+        """What all targets and sources have to say; pages older than max_age are asked for again first."""
+        self.scheduler.freshen(self.config.scrape.max_age, max_wait)
+        return [*self.scheduler.blocks(), *(source.block for source in self.sources)]
+
+    def discovery_problems(self) -> tuple[str, ...]:
+        return self._targets.errors
+
+    def _open_sources(self, config: Config) -> None:
+        """Sources whose settings did not change go on reading where they are."""
+        wanted = {(source, config.outcome, config.limits): source for source in config.requests}
+        opened = {
+            key: LogSource(_source_options(source, config), get_format(source.format), self._store)
+            for key, source in wanted.items()
+            if key not in self._sources
+        }
+        with self._reading:
+            for key in self._sources.keys() - wanted.keys():
+                self._sources[key].close()
+            self._sources = {key: self._sources.get(key) or opened[key] for key in wanted}
+
+    def _refresh_targets(self) -> None:
+        self._targets.refresh(time.monotonic())
+        scrape = self.config.scrape
+        wanted: dict[Hashable, Callable[[], Job]] = {
+            (target, scrape.timeout, scrape.max_page_bytes): partial(_job, target, scrape)
+            for target in self._targets.targets()
+        }
+        self.scheduler.set_jobs(wanted)
+
+    def _discover(self) -> None:
+        while not self._stop.wait(_DISCOVERY_SECONDS):
+            with self._lock:
+                self._refresh_targets()
+
+    def _read_logs(self) -> None:
+        busy = True
+        while not self._stop.wait(0 if busy else _LOG_SECONDS):
+            with self._reading:
+                more = [self._poll(source) for source in self.sources]
+            busy = any(more)
+
+    def _poll(self, source: LogSource) -> bool:
+        try:
+            return source.poll(time.time())
+        except KVCacheError as error:
+            # Nothing is lost: what could not be committed is not published and is committed next time.
+            log.error("source %s: %s", source.name, error)  # noqa: TRY400
+        except Exception:
+            log.exception("source %s: unexpected fault; please report it", source.name)
+        return False
+
+
+def _state_path(config: Config) -> Path | None:
+    return Path(config.state.path) if config.state.path else None
+
+
+def _job(target: Target, scrape: ScrapeConfig) -> Job:
+    engines = [engine for engine in ENGINES if target.engine in ("auto", engine.name)]
+    return Job(
+        target.name,
+        TargetCollector(target.name, engines, namespace=target.namespace),
+        Fetcher(target.url, http=target.http, timeout=scrape.timeout, max_page_bytes=scrape.max_page_bytes),
+        Renderer(target.labels),
+    )
+
+
+def _source_options(source: RequestSource, config: Config) -> SourceOptions:
+    return SourceOptions(
+        name=source.name,
+        paths=source.paths,
+        start_at="beginning" if source.start_at == "beginning" else "end",
+        decoding=DecoderOptions(
+            group_by=source.group_by,
+            model_name=source.model_name,
+            provider=source.provider,
+            fields=dict(source.fields),
+        ),
+        full_hit=FullHit(config.outcome.full_hit.fraction, config.outcome.full_hit.max_uncached_tokens),
+        models=config.limits.models_per_source,
+        groups=config.limits.groups_per_source,
+        max_line_bytes=source.max_line_bytes,
+    )

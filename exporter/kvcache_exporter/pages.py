@@ -1,0 +1,104 @@
+"""What the HTTP endpoints show of a running exporter."""
+
+import platform
+import time
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from kvcache_exporter import __version__
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.app import App
+from kvcache_exporter.config import masked
+from kvcache_exporter.exposition import Page, exposition
+from kvcache_exporter.model import Sample
+from kvcache_exporter.scrape.scheduler import Job
+
+MAX_WAIT = 1.0
+"""Longest time that /metrics waits for pages it asked for, in seconds: slow targets never fail the page."""
+
+
+class ExporterPages:
+    """The page of a running App."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._page = Page(app.config.limits.series_per_metric)
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
+        GCCollector(registry=self._process)
+
+    def metrics(self, openmetrics: bool) -> bytes:
+        blocks = self._app.blocks(MAX_WAIT)
+        text = self._page.text(blocks, openmetrics=openmetrics)
+        text += exposition(self._own_samples(), openmetrics=openmetrics).removesuffix("# EOF\n")
+        process = generate_openmetrics(self._process) if openmetrics else generate_latest(self._process)
+        return text.encode() + process
+
+    def ready(self) -> bool:
+        """Whether every target was asked once: before that a page would miss most of the fleet."""
+        return all(job.block for job in self._app.scheduler.jobs.values())
+
+    def reload(self) -> str | None:
+        problem = self._app.reload()
+        self._page.limit = self._app.config.limits.series_per_metric
+        return problem
+
+    def config_text(self) -> str:
+        return masked(self._app.config)
+
+    def target_text(self, name: str) -> str | None:
+        job = self._app.scheduler.jobs.get(name)
+        return None if job is None else "".join(f"{line}\n" for line in _describe(job))
+
+    def landing_html(self) -> str:
+        jobs = self._app.scheduler.jobs
+        rows = "".join(
+            f"<tr><td><a href='/debug/target?name={escape(name)}'>{escape(name)}</a><td>"
+            f"{escape(job.collector.engine.name if job.collector.engine else '?')}<td>"
+            f"{'up' if job.collector.up else 'down'}<td>{escape(job.collector.last_error)}"
+            for name, job in jobs.items()
+        )
+        sources = "".join(
+            f"<tr><td>{escape(source.name)}<td>{source.ledger.health.lines}" for source in self._app.sources
+        )
+        problems = "".join(f"<li>{escape(problem)}" for problem in self._app.discovery_problems())
+        return _LANDING.format(
+            version=__version__,
+            targets=rows or "<tr><td colspan=4>none",
+            sources=sources or "<tr><td colspan=2>none",
+            problems=problems or "<li>none",
+        )
+
+    def _own_samples(self) -> Iterator[Sample]:
+        yield Sample(c.BUILD_INFO, (__version__, platform.python_version()), 1.0)
+        yield Sample(c.CONFIG_RELOAD_OK, (), float(self._app.reload_ok))
+        yield Sample(c.CONFIG_RELOAD_TIME, (), self._app.reloaded)
+        yield Sample(c.ACTIVE_SERIES, (), float(self._page.active))
+
+
+def _describe(job: Job) -> Iterator[str]:
+    collector = job.collector
+    yield f"target: {job.name}"
+    yield f"engine: {collector.engine.name if collector.engine else 'not recognised yet'}"
+    yield f"up: {'yes' if collector.up else 'no'}"
+    if collector.last_error:
+        yield f"last error: {collector.last_error}"
+    if job.scraped > 0:
+        yield f"last asked: {time.monotonic() - job.scraped:.1f} s ago"
+    if collector.plan is not None:
+        yield f"hit rate made from: {collector.plan.basis or 'nothing this page has'}"
+        yield f"missing families: {', '.join(collector.plan.missing) or 'none'}"
+        yield f"deprecated families: {', '.join(collector.plan.deprecated) or 'none'}"
+    counted = {reason: n for reason, n in collector.anomalies.items() if n}
+    yield f"anomalies: {', '.join(f'{reason} {n}' for reason, n in sorted(counted.items())) or 'none'}"
+    yield ""
+    yield exposition(collector.samples)
+
+
+_LANDING = (Path(__file__).parent / "landing.html").read_text()
