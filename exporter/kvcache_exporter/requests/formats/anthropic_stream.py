@@ -1,0 +1,202 @@
+"""Anthropic's server-sent events, one a line, of requests whose events may be interleaved.
+
+The usage in `message_delta` is cumulative and repeats what `message_start` said: the last value of each field
+that is not null counts, never the sum.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kvcache_exporter.errors import RecordError, StateError
+from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.requests.formats.anthropic_messages import CacheCreation, MessagesUsage, message_counts
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.envelope import is_event
+from kvcache_exporter.requests.formats.labels import Labeller
+from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
+from kvcache_exporter.requests.formats.paths import Paths
+from kvcache_exporter.requests.formats.statuses import failure_of_error
+from kvcache_exporter.requests.formats.timestamps import timestamp
+from kvcache_exporter.requests.formats.values import label, refusal
+
+MAX_PENDING = 10_000
+_MAX_FINISHED = 1_000
+"""Streams remembered after their end, so that what follows it is not taken for another request."""
+
+
+class StreamMessage(msgspec.Struct, gc=False):
+    """`message` of message_start."""
+
+    id: Any = None
+    model: Any = None
+    usage: MessagesUsage | list[Any] | str | float | bool | None = None
+
+
+class StreamDelta(msgspec.Struct, gc=False):
+    """`delta` of message_delta; other events have other deltas under the same name."""
+
+    stop_reason: Any = None
+
+
+class StreamRow(msgspec.Struct, gc=False):
+    """One event."""
+
+    ts: Any = None
+    request_id: Any = None
+    type: Any = None
+    provider: Any = None
+    model: Any = None
+    route: Any = None
+    group: Any = None
+    message: StreamMessage | list[Any] | str | float | bool | None = None
+    delta: StreamDelta | list[Any] | str | float | bool | None = None
+    usage: MessagesUsage | list[Any] | str | float | bool | None = None
+    error: Any = None
+
+
+class Pending(msgspec.Struct):
+    """What is known of a request whose stream has not ended: names and numbers, never text."""
+
+    usage: MessagesUsage
+    timestamp: float | None = None
+    provider: str = ""
+    model_name: str = ""
+    group: str = ""
+
+
+class Saved(msgspec.Struct):
+    """What the state file keeps."""
+
+    pending: dict[str, Pending] = {}
+    finished: list[str] = []
+    latest: str = ""
+
+
+class StreamDecoder(LineDecoder):
+    """Holds back the requests whose streams have not ended."""
+
+    def __init__(self, options: DecoderOptions) -> None:
+        super().__init__(StreamRow)
+        self._labels = Labeller(options, "anthropic", UNKNOWN_CONTRACT).labels
+        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._pending: dict[str, Pending] = {}
+        self._finished: dict[str, None] = {}
+        self._latest = ""
+        """The request that started last: events without an id belong to it."""
+
+    def _take(self, row: StreamRow, line: bytes, entries: list[Entry]) -> None:
+        if row.type == "error":
+            self._fail(row, entries)
+        elif row.type in {"message_start", "message_delta", "message_stop"}:
+            self._follow(row, line, entries)
+        elif not is_event(row.type):
+            raise RecordError("no_usage", "the line is no event of a stream")
+
+    def _follow(self, row: StreamRow, line: bytes, entries: list[Entry]) -> None:
+        key = self._key(row)
+        if key in self._finished:
+            return
+        usage = row.message.usage if isinstance(row.message, StreamMessage) else row.usage
+        if isinstance(usage, MessagesUsage):
+            self._update(self._open(key, entries), row, usage, line)
+        stops = row.type == "message_stop" or (isinstance(row.delta, StreamDelta) and row.delta.stop_reason)
+        if stops and key in self._pending:
+            entries.append(self._close(key, "ok"))
+
+    def _key(self, row: StreamRow) -> str:
+        message = row.message if isinstance(row.message, StreamMessage) else None
+        key = label(row.request_id) or (label(message.id) if message else "")
+        if row.type == "message_start":
+            self._latest = key
+            if not label(row.request_id) and not key:
+                self._finished.pop(key, None)
+        return key or self._latest
+
+    def _open(self, key: str, entries: list[Entry]) -> Pending:
+        if key not in self._pending:
+            if len(self._pending) >= MAX_PENDING:
+                entries.append(self._close(next(iter(self._pending)), "truncated"))
+            self._pending[key] = Pending(MessagesUsage())
+        return self._pending[key]
+
+    def _update(self, known: Pending, row: StreamRow, usage: MessagesUsage, line: bytes) -> None:
+        for name in MessagesUsage.__struct_fields__:
+            value = getattr(usage, name)
+            if isinstance(value, int | CacheCreation):
+                setattr(known.usage, name, value)
+        message = row.message if isinstance(row.message, StreamMessage) else StreamMessage()
+        group = (row.route or row.group) if self._group_by is None else self._group_by(line)
+        known.model_name = known.model_name or label(message.model) or label(row.model)
+        known.provider = known.provider or label(row.provider)
+        known.group = known.group or label(group)
+        if known.timestamp is None:
+            known.timestamp = timestamp(row.ts)
+
+    def _close(self, key: str, status: str) -> Entry:
+        known = self._pending.pop(key)
+        self._remember(key)
+        prompt, cached, written, output, by_ttl = message_counts(known.usage)
+        if prompt is None:
+            return refusal(prompt)
+        labels = self._labels(known.provider, known.model_name, known.group)
+        provider, model_name, group, granule, minimum = labels
+        return RequestRecord(
+            prompt, cached, written, output, None, None, known.timestamp, provider, model_name, group, status,
+            key, by_ttl, granule, minimum,
+        )  # fmt: skip
+
+    def _fail(self, row: StreamRow, entries: list[Entry]) -> None:
+        key = self._key(row)
+        known = self._pending.pop(key, None) or Pending(MessagesUsage(), timestamp(row.ts))
+        self._remember(key)
+        labels = self._labels(known.provider, known.model_name, known.group)
+        reason = failure_of_error(row.error)
+        entries.append(Skipped(reason, "error", *labels[:3], timestamp=known.timestamp))
+
+    def _remember(self, key: str) -> None:
+        self._finished[key] = None
+        if len(self._finished) > _MAX_FINISHED:
+            del self._finished[next(iter(self._finished))]
+
+    def flush(self) -> list[Entry]:
+        """The requests whose streams broke off: their input counts, their output is a lower bound."""
+        return [self._close(key, "truncated") for key in list(self._pending)]
+
+    def snapshot(self) -> bytes:
+        """Ids, names and numbers of the pending requests."""
+        if not self._pending and not self._finished:
+            return b""
+        return msgspec.json.encode(Saved(self._pending, list(self._finished), self._latest))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Raises StateError if the snapshot is not one of this format."""
+        if not snapshot:
+            return
+        try:
+            saved = msgspec.json.decode(snapshot, type=Saved)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = "the saved state of a log of format anthropic_stream is damaged: delete the state file"
+            raise StateError(message) from error
+        self._pending, self._latest = saved.pending, saved.latest
+        self._finished = dict.fromkeys(saved.finished)
+
+
+class AnthropicStream:
+    """The format."""
+
+    name = "anthropic_stream"
+
+    def recognises(self, sample: Mapping[str, object]) -> bool:
+        """Whether the sample is an event of a streamed message."""
+        kind = sample.get("type")
+        return isinstance(kind, str) and kind.startswith(("message_", "content_block_"))
+
+    def decoder(self, options: DecoderOptions) -> Decoder:
+        """A decoder that holds requests back until their stream ends."""
+        return StreamDecoder(options)
+
+
+ANTHROPIC_STREAM = AnthropicStream()

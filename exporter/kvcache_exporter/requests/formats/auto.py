@@ -1,0 +1,128 @@
+"""`format: auto`: looks at the first entries of a file, then decodes all of it as the format they have."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kvcache_exporter.errors import RecordError, StateError
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
+from kvcache_exporter.requests.formats.lines import (
+    FAILURES,
+    LineDecoder,
+    bare_json,
+    unwrapped,
+)
+
+_MAX_WRAPPERS = 4
+
+
+class _Saved(msgspec.Struct):
+    chosen: str
+    held_back: bytes
+
+
+class _Nothing(msgspec.Struct):
+    """An object nobody recognised."""
+
+
+class _Unrecognised(LineDecoder):
+    """Says of each line why it gives nothing while no format is chosen."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nothing)
+
+    def _take(self, row: Any, line: bytes, entries: list[Entry]) -> None:  # noqa: ARG002
+        raise RecordError("no_usage", "no format recognises this entry")
+
+
+class AutoDecoder:
+    """Chooses once and keeps to it; lines before that are counted, not held back."""
+
+    def __init__(self, formats: Sequence[Format], options: DecoderOptions) -> None:
+        self._formats = formats
+        self._options = options
+        self._decoder: Decoder = _Unrecognised()
+        self.chosen = ""
+        """Name of the format the file has; "" until a line tells."""
+
+    def decode(self, lines: Sequence[bytes]) -> list[Entry]:
+        """Entries that these lines finish."""
+        if self.chosen:
+            return self._decoder.decode(lines)
+        for place, line in enumerate(lines):
+            recognised = self._recognise(line)
+            if recognised is not None:
+                before = self._decoder.decode(lines[:place])
+                self._choose(recognised)
+                return [*before, *self._decoder.decode(lines[place:])]
+        return self._decoder.decode(lines)
+
+    def _recognise(self, line: bytes) -> Format | None:
+        for sample in _samples(line):
+            for candidate in self._formats:
+                if candidate.recognises(sample):
+                    return candidate
+        return None
+
+    def _choose(self, format_: Format) -> None:
+        self.chosen = format_.name
+        self._decoder = format_.decoder(self._options)
+
+    def flush(self) -> list[Entry]:
+        """What the chosen format holds back."""
+        return self._decoder.flush()
+
+    def snapshot(self) -> bytes:
+        """The choice, and what the chosen format holds back."""
+        if not self.chosen:
+            return b""
+        return msgspec.json.encode(_Saved(self.chosen, self._decoder.snapshot()))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Raises StateError if the snapshot is not one of this format."""
+        if not snapshot:
+            return
+        try:
+            saved = msgspec.json.decode(snapshot, type=_Saved)
+            self._choose(next(f for f in self._formats if f.name == saved.chosen))
+        except (msgspec.DecodeError, UnicodeDecodeError, StopIteration) as error:
+            message = "the saved state of a log of format auto is damaged: delete the state file"
+            raise StateError(message) from error
+        self._decoder.restore(saved.held_back)
+
+
+def _samples(line: bytes) -> list[Mapping[str, object]]:
+    """The entry as it stands, then what is wrapped in it; the first element of an array."""
+    samples: list[Mapping[str, object]] = []
+    inner: bytes | None = bare_json(line)
+    for _ in range(_MAX_WRAPPERS):
+        try:
+            sample = msgspec.json.decode(inner or b"")
+        except FAILURES:
+            break
+        if isinstance(sample, list):
+            sample = sample[0] if sample else None
+            inner = msgspec.json.encode(sample)
+        if not isinstance(sample, dict):
+            break
+        samples.append(sample)
+        inner = unwrapped(inner or b"")
+    return samples
+
+
+class Auto:
+    """The format."""
+
+    name = "auto"
+
+    def __init__(self, formats: Sequence[Format]) -> None:
+        self._formats = tuple(formats)
+
+    def recognises(self, sample: Mapping[str, object]) -> bool:  # noqa: ARG002
+        """Nothing: it is not among the formats it chooses from."""
+        return False
+
+    def decoder(self, options: DecoderOptions) -> AutoDecoder:
+        """A decoder that has not chosen yet."""
+        return AutoDecoder(self._formats, options)

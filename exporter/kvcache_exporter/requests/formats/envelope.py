@@ -1,0 +1,168 @@
+"""The envelope that gateways write around a provider's usage object, and raw API bodies, for any provider.
+
+A format of this family is a row Struct, which says what its usage object looks like, and a function that picks
+the counts.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.labels import Labeller, Labels
+from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
+from kvcache_exporter.requests.formats.paths import Paths
+from kvcache_exporter.requests.formats.statuses import failure_of_error, failure_of_status, status_word
+from kvcache_exporter.requests.formats.timestamps import timestamp
+from kvcache_exporter.requests.formats.values import Milliseconds, label, milliseconds, refusal
+
+Counts = tuple[int | None, int | None, int | None, int | None, tuple[tuple[str, int], ...]]
+"""Prompt (reads and writes included), cached, written and output tokens, and written tokens by TTL."""
+_make = tuple.__new__
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """Fields around the usage object. A format's row adds `usage` with its own Struct in the union."""
+
+    ts: Any = None
+    request_id: Any = None
+    id: Any = None
+    object: Any = None
+    type: Any = None
+    created: Any = None
+    provider: Any = None
+    model: Any = None
+    route: Any = None
+    group: Any = None
+    status: Any = None
+    stream: Any = None
+    ttft_ms: Milliseconds = None
+    latency_ms: Milliseconds = None
+    error: Any = None
+    usage: Any = msgspec.UNSET
+
+
+@dataclass(slots=True, eq=False)
+class EnvelopeFormat:
+    """A format of one provider's or engine's usage objects."""
+
+    name: str
+    row: type[Envelope]
+    usage: type[msgspec.Struct]
+    counts: Callable[[Any], Counts]
+    """Picks the counts from an instance of `usage`."""
+    looks: Callable[[Mapping[str, Any]], bool]
+    """Whether a decoded entry looks like this format."""
+    provider: str
+    contract: Caching = UNKNOWN_CONTRACT
+    """For providers that the table in minimums.py does not know."""
+
+    def recognises(self, sample: Mapping[str, object]) -> bool:
+        """Whether the sample looks like this format."""
+        return self.looks(sample)
+
+    def decoder(self, options: DecoderOptions) -> Decoder:
+        """A decoder that holds nothing back."""
+        return EnvelopeDecoder(self, options)
+
+
+class EnvelopeDecoder(LineDecoder):
+    """Decodes envelopes and raw bodies of one format."""
+
+    def __init__(self, format_: EnvelopeFormat, options: DecoderOptions) -> None:
+        super().__init__(format_.row)
+        self._usage = format_.usage
+        self._counts = format_.counts
+        labeller = Labeller(options, format_.provider, format_.contract)
+        self._known, self._labels = labeller.known, labeller.labels
+        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+
+    def _take(self, row: Envelope, line: bytes, entries: list[Entry]) -> None:
+        group = (row.route or row.group) if self._group_by is None else self._group_by(line)
+        try:
+            labels = self._known[row.provider, row.model, group]
+        except (KeyError, TypeError):
+            labels = self._labels(row.provider, row.model, group)
+        usage, status, request_id = row.usage, row.status, row.request_id
+        if type(usage) is not self._usage or status != 200:
+            other = self._without_counts(row, labels)
+            if other is not None:
+                entries.append(other)
+                return
+        prompt, cached, written, output, by_ttl = self._counts(usage)
+        if prompt is None or (cached or 0) + (written or 0) > prompt:
+            raise refusal(prompt)
+        entries.append(
+            _make(  # positional and past the Python __new__ of named tuples: this runs for every request
+                RequestRecord,
+                (
+                    prompt,
+                    cached,
+                    written,
+                    output,
+                    None if row.stream is False else milliseconds(row.ttft_ms),
+                    milliseconds(row.latency_ms),
+                    timestamp(row.ts) if row.ts is not None else timestamp(row.created),
+                    labels[0],
+                    labels[1],
+                    labels[2],
+                    "ok" if status == 200 else status_word(status),
+                    request_id if type(request_id) is str and len(request_id) < 99 else _id(row),
+                    by_ttl,
+                    labels[3],
+                    labels[4],
+                ),
+            )
+        )
+
+    def _without_counts(self, row: Envelope, labels: Labels) -> Entry | None:
+        """What a row without usage or of unusual status comes to; None if it finished after all."""
+        has_usage = type(row.usage) is self._usage
+        reason = failure_of_status(row.status)
+        if row.error and not has_usage and reason in {"", "failed"}:
+            reason = failure_of_error(row.error)
+        at = timestamp(row.ts if row.ts is not None else row.created)
+        if reason:
+            return Skipped(reason, label(row.status), *labels[:3], timestamp=at)
+        if has_usage:
+            return None
+        if row.usage is None and row.status is not None:  # a stream that was not asked for its usage
+            return _uncounted(row, labels, at)
+        if is_event(row.type) or row.object == "chat.completion.chunk":
+            return Skipped("not_a_request", "", *labels[:3], timestamp=at)
+        raise RecordError("no_usage", "the record has no usage object")
+
+
+def _uncounted(row: Envelope, labels: Labels, at: float | None) -> RequestRecord:
+    """A finished request of which the log does not tell the tokens."""
+    provider, model_name, group, granule, minimum = labels
+    return RequestRecord(
+        prompt_tokens=None,
+        cached_tokens=None,
+        ttft_seconds=None if row.stream is False else milliseconds(row.ttft_ms),
+        duration_seconds=milliseconds(row.latency_ms),
+        timestamp=at,
+        provider=provider,
+        model_name=model_name,
+        group=group,
+        status=status_word(row.status),
+        request_id=_id(row),
+        granule=granule,
+        minimum_tokens=minimum,
+    )
+
+
+def _id(row: Envelope) -> str:
+    return label(row.request_id or row.id)
+
+
+def is_event(kind: Any) -> bool:
+    """Whether the `type` of an object is that of an event inside a streamed reply."""
+    return isinstance(kind, str) and (
+        kind == "ping" or kind.startswith(("message_", "content_block_", "response."))
+    )

@@ -1,0 +1,45 @@
+"""Label values and caching contract of requests, worked out once per provider, model and group."""
+
+from typing import Any, NamedTuple
+
+from kvcache_exporter.requests.formats.base import DecoderOptions
+from kvcache_exporter.requests.formats.minimums import Caching, caching
+from kvcache_exporter.requests.formats.values import label
+
+_REMEMBERED = 4096
+
+
+class Labels(NamedTuple):
+    """What all requests of one provider, model and group have in common."""
+
+    provider: str
+    model_name: str
+    group: str
+    granule: int
+    minimum_tokens: int
+
+
+class Labeller:
+    """Remembers what it worked out; of a million model names only the latest."""
+
+    def __init__(self, options: DecoderOptions, provider: str, contract: Caching) -> None:
+        self._provider = label(options.provider or provider)
+        self._model_name = label(options.model_name)
+        self._contract = contract
+        self.known: dict[tuple[Any, Any, Any], Labels] = {}
+
+    def labels(self, provider: Any, model: Any, group: Any) -> Labels:
+        """Never fails: a value that cannot be a label counts as absent."""
+        try:
+            return self.known[provider, model, group]
+        except (KeyError, TypeError):
+            return self._new(label(provider), label(model), label(group))
+
+    def _new(self, provider: str, model: str, group: str) -> Labels:
+        provider_name, model_name = provider or self._provider, model or self._model_name
+        contract = caching(provider_name, model_name, self._contract)
+        labels = Labels(provider_name, model_name, group, *contract)
+        if len(self.known) >= _REMEMBERED:
+            self.known.clear()
+        self.known[provider, model, group] = labels
+        return labels

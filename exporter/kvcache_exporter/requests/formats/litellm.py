@@ -1,0 +1,247 @@
+"""LiteLLM's logs: standard logging payloads (also in arrays and Datadog messages) and spend log rows.
+
+Whatever the model behind it, LiteLLM's prompt_tokens include reads and writes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.requests.formats.anthropic_messages import CacheCreation, split_by_ttl
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.labels import Labeller, Labels
+from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
+from kvcache_exporter.requests.formats.paths import Paths
+from kvcache_exporter.requests.formats.statuses import failure_of_status, failure_of_text
+from kvcache_exporter.requests.formats.timestamps import timestamp
+from kvcache_exporter.requests.formats.values import Milliseconds, Tokens, label, milliseconds, refusal
+
+_make = tuple.__new__
+
+
+class LiteDetails(msgspec.Struct, gc=False):
+    """`prompt_tokens_details` of a usage object."""
+
+    cached_tokens: Tokens = None
+    cache_creation_tokens: Tokens = None
+    cache_write_tokens: Tokens = None
+    cache_creation_token_details: CacheCreation | list[Any] | str | float | bool | None = None
+
+
+class LiteUsage(msgspec.Struct, gc=False):
+    """A usage object."""
+
+    completion_tokens: Tokens = None
+    prompt_tokens: Tokens = None
+    prompt_tokens_details: LiteDetails | list[Any] | str | float | bool | None = None
+    cache_creation_input_tokens: Tokens = None
+    cache_read_input_tokens: Tokens = None
+
+
+class LiteHolder(msgspec.Struct, gc=False):
+    """`metadata` or `hidden_params`: both may hold the usage object."""
+
+    additional_usage_values: LiteUsage | list[Any] | str | float | bool | None = None
+    usage_object: LiteUsage | list[Any] | str | float | bool | None = None
+
+
+class LiteRow(msgspec.Struct, gc=False):
+    """One payload or spend log row."""
+
+    id: Any = None
+    request_id: Any = None
+    stream: Any = None
+    status: Any = None
+    custom_llm_provider: Any = None
+    prompt_tokens: Tokens = None
+    completion_tokens: Tokens = None
+    start: Any = field(default=None, name="startTime")
+    end: Any = field(default=None, name="endTime")
+    first_token: Any = field(default=None, name="completionStartTime")
+    request_duration_ms: Milliseconds = None
+    model: Any = None
+    model_group: Any = None
+    metadata: LiteHolder | list[Any] | str | float | bool | None = None
+    cache_hit: Any = None
+    request_tags: Any = None
+    error_str: Any = None
+    error_information: Any = None
+    hidden_params: msgspec.Raw = msgspec.Raw()
+
+
+_holder: Callable[[Any], LiteHolder] = msgspec.json.Decoder(LiteHolder, strict=False).decode
+_NO_USAGE = LiteUsage()
+
+
+class LiteDecoder(LineDecoder):
+    """Decodes every shape of LiteLLM's logs."""
+
+    def __init__(self, options: DecoderOptions) -> None:
+        super().__init__(LiteRow)
+        self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
+        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+
+    def _take(self, row: LiteRow, line: bytes, entries: list[Entry]) -> None:
+        group = _group(row) if self._group_by is None else self._group_by(line)
+        labels = self._labels(row.custom_llm_provider, row.model, group)
+        start = timestamp(row.start)
+        skipped = _reason_to_skip(row)
+        if skipped:
+            if row.start is None and row.model is None:
+                raise RecordError("no_usage", "the record is none of LiteLLM's")
+            entries.append(Skipped(skipped, label(row.status), *labels[:3], timestamp=start))
+            return
+        entries.append(_record(row, labels, start))
+
+
+def _record(row: LiteRow, labels: Labels, start: float | None) -> RequestRecord:
+    usage = _usage(row)
+    prompt = row.prompt_tokens if usage.prompt_tokens is None else usage.prompt_tokens
+    output = row.completion_tokens if usage.completion_tokens is None else usage.completion_tokens
+    cached, written, split = _cache_counts(usage)
+    if prompt is None or (cached or 0) + (written or 0) > prompt:
+        raise refusal(prompt)
+    end, first = timestamp(row.end), timestamp(row.first_token)
+    return _make(
+        RequestRecord,
+        (
+            prompt,
+            cached,
+            written,
+            output,
+            _ttft(row.stream, start, first, end),
+            _duration(row, start, end),
+            start,
+            labels[0],
+            labels[1],
+            labels[2],
+            "ok",
+            label(row.id or row.request_id),
+            split_by_ttl(split, written) if isinstance(split, CacheCreation) and written else (),
+            labels[3],
+            labels[4],
+        ),
+    )
+
+
+def _usage(row: LiteRow) -> LiteUsage:
+    """The usage object, wherever this version of LiteLLM keeps it; may be a string in SQL dumps."""
+    holder = row.metadata
+    if isinstance(holder, str):
+        try:
+            holder = _holder(holder)
+        except (msgspec.DecodeError, RecursionError):
+            holder = None
+    if isinstance(holder, LiteHolder):
+        for usage in (holder.usage_object, holder.additional_usage_values):
+            if isinstance(usage, LiteUsage):
+                return usage
+    hidden = bytes(row.hidden_params)
+    if hidden[:1] == b"{":
+        usage = _holder(hidden).usage_object
+        if isinstance(usage, LiteUsage):
+            return usage
+    return _NO_USAGE
+
+
+def _cache_counts(usage: LiteUsage) -> tuple[int | None, int | None, object]:
+    """Cached and written tokens and the split of the latter; None where no field tells."""
+    cached, written, details = (
+        usage.cache_read_input_tokens,
+        usage.cache_creation_input_tokens,
+        usage.prompt_tokens_details,
+    )
+    if not isinstance(details, LiteDetails):
+        return cached, written, None
+    if details.cached_tokens is not None and (cached is None or details.cached_tokens > cached):
+        # Both may stand there and one of them be a stale 0 (streams that LiteLLM passes through).
+        cached = details.cached_tokens
+    if written is None:
+        written = details.cache_creation_tokens or details.cache_write_tokens or 0
+    return cached, written, details.cache_creation_token_details
+
+
+def _ttft(stream: object, start: float | None, first: float | None, end: float | None) -> float | None:
+    """Time to first token: LiteLLM sets the first token's time to the end for calls that were not streamed."""
+    if stream is False or start is None or first is None or end is None:
+        return None
+    return first - start if start <= first < end else None
+
+
+def _duration(row: LiteRow, start: float | None, end: float | None) -> float | None:
+    if row.request_duration_ms is not None:
+        return milliseconds(row.request_duration_ms)
+    return end - start if start is not None and end is not None and end >= start else None
+
+
+def _reason_to_skip(row: LiteRow) -> str:
+    request_id = row.request_id
+    if row.cache_hit is True or row.cache_hit in {"True", "true"} or (
+        isinstance(request_id, str) and "_cache_hit" in request_id
+    ):  # fmt: skip
+        return "response_cache"
+    if row.status == "success" or not failure_of_status(row.status):
+        return ""
+    information = row.error_information
+    details = information if isinstance(information, dict) else {}
+    return failure_of_text(details.get("error_code"), details.get("error_class"), row.error_str)
+
+
+def _group(row: LiteRow) -> Any:
+    """The first tag that somebody set; LiteLLM adds the user agent as a tag of its own."""
+    tags = row.request_tags
+    if isinstance(tags, str):
+        try:
+            tags = msgspec.json.decode(tags)
+        except (msgspec.DecodeError, RecursionError):
+            tags = None
+    if isinstance(tags, list):
+        for tag in tags:
+            if isinstance(tag, str) and not tag.startswith("User-Agent:"):
+                return tag
+    return row.model_group
+
+
+@dataclass(slots=True, eq=False)
+class LiteFormat:
+    """One name for LiteLLM's shapes; the decoder tells them apart line by line."""
+
+    name: str
+    looks: Callable[[Mapping[str, Any]], bool]
+
+    def recognises(self, sample: Mapping[str, object]) -> bool:
+        """Whether the sample has this shape."""
+        return self.looks(sample)
+
+    def decoder(self, options: DecoderOptions) -> Decoder:
+        """A decoder that holds nothing back."""
+        return LiteDecoder(options)
+
+
+def _is_payload(sample: Mapping[str, Any]) -> bool:
+    return "startTime" in sample and ("litellm_call_id" in sample or "custom_llm_provider" in sample) and (
+        "request_id" not in sample
+    )  # fmt: skip
+
+
+def _is_spend_log(sample: Mapping[str, Any]) -> bool:
+    return "startTime" in sample and "request_id" in sample and ("spend" in sample or "call_type" in sample)
+
+
+def _is_datadog(sample: Mapping[str, Any]) -> bool:
+    return sample.get("ddsource") == "litellm"
+
+
+LITELLM_SLP = LiteFormat("litellm_slp", _is_payload)
+LITELLM_JSON_ARRAY = LiteFormat("litellm_json_array", _is_payload)
+LITELLM_SPENDLOGS = LiteFormat("litellm_spendlogs", _is_spend_log)
+LITELLM_DATADOG = LiteFormat("litellm_datadog", _is_datadog)
+LITELLM = LiteFormat(
+    "litellm", lambda sample: _is_payload(sample) or _is_spend_log(sample) or _is_datadog(sample)
+)

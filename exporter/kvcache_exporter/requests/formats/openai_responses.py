@@ -1,0 +1,101 @@
+"""OpenAI Responses usage: bodies, envelopes and the events that end a streamed response."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeDecoder, EnvelopeFormat
+from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.values import Tokens
+
+_FINAL_EVENTS = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+
+
+class WriteDetails(msgspec.Struct, gc=False):
+    """`usage.input_tokens_details.cache_write_tokens_details`."""
+
+    ttl_30m_tokens: Tokens = None
+    ttl_12h_tokens: Tokens = None
+
+
+class InputDetails(msgspec.Struct, gc=False):
+    """`usage.input_tokens_details`."""
+
+    cached_tokens: Tokens = None
+    cache_write_tokens: Tokens = None
+    cache_write_tokens_details: WriteDetails | list[Any] | str | float | bool | None = None
+
+
+class ResponsesUsage(msgspec.Struct, gc=False):
+    """`usage`."""
+
+    input_tokens: Tokens = None
+    input_tokens_details: InputDetails | list[Any] | str | float | bool | None = None
+    output_tokens: Tokens = None
+
+
+class Body(Envelope, gc=False):
+    """An envelope, or a response as the API gives it."""
+
+    created_at: Any = None
+    usage: ResponsesUsage | list[Any] | str | float | bool | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class ResponsesRow(Body, gc=False):
+    """One line: also an event, which has the response inside."""
+
+    response: Body | list[Any] | str | float | bool | None = None
+
+
+class _ResponsesDecoder(EnvelopeDecoder):
+    def _take(self, row: ResponsesRow, line: bytes, entries: list[Entry]) -> None:  # type: ignore[override]
+        body: Body = row
+        if row.type in _FINAL_EVENTS and isinstance(row.response, Body):
+            body = row.response
+            for name in ("ts", "request_id", "provider", "route", "group", "ttft_ms", "latency_ms"):
+                if getattr(row, name) is not None:
+                    setattr(body, name, getattr(row, name))
+        body.created = body.created or body.created_at
+        super()._take(body, line, entries)
+
+
+class _ResponsesFormat(EnvelopeFormat):
+    def decoder(self, options: DecoderOptions) -> Decoder:
+        return _ResponsesDecoder(self, options)
+
+
+def _counts(usage: ResponsesUsage) -> Counts:
+    details = usage.input_tokens_details
+    if not isinstance(details, InputDetails):
+        return usage.input_tokens, None, None, usage.output_tokens, ()
+    written, split = details.cache_write_tokens or 0, details.cache_write_tokens_details
+    by_ttl: tuple[tuple[str, int], ...] = ()
+    if written and isinstance(split, WriteDetails):
+        by_ttl = tuple(
+            (ttl, tokens)
+            for ttl, tokens in (("30m", split.ttl_30m_tokens), ("12h", split.ttl_12h_tokens))
+            if tokens
+        )
+    return usage.input_tokens, details.cached_tokens, written, usage.output_tokens, by_ttl
+
+
+def _looks(sample: Mapping[str, Any]) -> bool:
+    kind, usage = sample.get("type"), sample.get("usage")
+    return (
+        sample.get("object") == "response"
+        or (isinstance(kind, str) and kind.startswith("response."))
+        or (isinstance(usage, dict) and "input_tokens_details" in usage)
+    )
+
+
+OPENAI_RESPONSES = _ResponsesFormat(
+    name="openai_responses",
+    row=ResponsesRow,
+    usage=ResponsesUsage,
+    counts=_counts,
+    looks=_looks,
+    provider="openai",
+    contract=provider_caching("openai"),
+)

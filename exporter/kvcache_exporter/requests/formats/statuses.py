@@ -1,0 +1,76 @@
+"""What a log's status says: whether a request failed, and for which of the catalogue's reasons."""
+
+from kvcache_exporter.requests.formats.values import label
+
+_CLIENT_CLOSED = 499  # nginx's code for a client that went away
+_FINE = frozenset({"", "ok", "success", "succeeded", "completed", "complete", "finished", "done", "none"})
+_REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("rate_limited", ("ratelimit", "toomanyrequests", "429", "insufficientquota", "throttl")),
+    ("aborted", ("abort", "cancel", "disconnect", "clientclosed", "499")),
+    ("client_error", ("badrequest", "invalid", "notfound", "authentication", "permission", "contextwindow",
+                      "contentpolicy", "unprocessable", "toolarge", "toolong", "contextlength",
+                      "unauthorized")),
+    ("server_error", ("servererror", "internal", "unavailable", "overloaded", "timeout", "apierror",
+                      "connection", "badgateway", "engine")),
+)  # fmt: skip
+
+
+def failure_of_status(status: object) -> str:
+    """The reason a request failed by its HTTP code or status word; "" if it did not."""
+    if isinstance(status, str) and not status.strip().isdigit():
+        return _failure_of_word(status)
+    if isinstance(status, bool) or not isinstance(status, int | float | str):
+        return "failed" if status is False else ""
+    code = int(float(status)) if len(str(status)) < 20 and str(status) not in {"inf", "nan"} else 0
+    return failure_of_code(code)
+
+
+def failure_of_code(code: int) -> str:
+    """The reason by HTTP status code; "" for codes below 400."""
+    if code < 400:
+        return ""
+    if code == 429:
+        return "rate_limited"
+    if code == _CLIENT_CLOSED:
+        return "aborted"
+    return "client_error" if code < 500 else "server_error"
+
+
+def failure_of_text(*texts: object) -> str:
+    """The reason by an error's code, class or message, the first that tells wins; else `failed`."""
+    for text in texts:
+        bare = _bare(text)
+        if len(bare) == 3 and bare.isdecimal() and failure_of_code(int(bare)):
+            return failure_of_code(int(bare))
+        for reason, words in _REASONS:
+            if any(word in bare for word in words):
+                return reason
+    return "failed"
+
+
+def failure_of_error(error: object) -> str:
+    """The reason by an API's error object, or whatever stands in its place."""
+    if isinstance(error, dict):
+        return failure_of_text(error.get("type"), error.get("code"), error.get("message"))
+    return failure_of_text(error)
+
+
+def _failure_of_word(status: str) -> str:
+    word = _bare(status)
+    if word in _FINE:
+        return ""
+    if word.startswith(("fail", "error", "exception", "abort", "cancel", "timeout", "reject")):
+        return failure_of_text(word)
+    return ""
+
+
+def status_word(status: object) -> str:
+    """`ok`, or what the log calls the way a finished request ended (`incomplete`)."""
+    if isinstance(status, str) and _bare(status) not in _FINE and not status.strip().isdigit():
+        return label(status).lower()
+    return "ok"
+
+
+def _bare(text: object) -> str:
+    """Lower case without separators, so that RateLimitError and rate_limit_error are the same."""
+    return "".join(filter(str.isalnum, label(text).lower()))
