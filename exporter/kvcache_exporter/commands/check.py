@@ -1,0 +1,24 @@
+"""`check`: validates a configuration file."""
+
+import argparse
+
+from kvcache_exporter.app import read_config
+from kvcache_exporter.commands.arguments import Subparsers
+from kvcache_exporter.commands.serve import add_config_file
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "check",
+        help="validate a configuration file",
+        description="Prints each problem as file:line:column: path: message; exit code 2 on any.",
+    )
+    add_config_file(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = read_config(arguments.config_file)
+    groups, sources = len(config.targets), len(config.requests)
+    print(f"{arguments.config_file}: valid; {groups} target groups, {sources} log sources")
+    return 0

@@ -1,0 +1,64 @@
+"""`inspect`: what the exporter makes of one page, and what it looked for in vain."""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kvcache_exporter.commands.arguments import Subparsers
+from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.errors import KVCacheError
+from kvcache_exporter.exposition import exposition
+from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.fetch import Fetcher
+from kvcache_exporter.scrape.plan import Plan
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "inspect",
+        help="show what the exporter makes of one page",
+        description="Reads one page and prints our exposition of it on standard output, and a table of what "
+        "was found, missing and deprecated on standard error.",
+    )
+    parser.add_argument("page", metavar="URL_OR_FILE", help="an engine's metrics URL, a file, or - for stdin")
+    parser.add_argument("--engine", choices=[engine.name for engine in ENGINES], help="default: recognise it")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    engines = [engine for engine in ENGINES if arguments.engine in (None, engine.name)]
+    name, data = _read(arguments.page)
+    collector = TargetCollector(name, engines)
+    collector.page(data, time.time())
+    if collector.plan is None or not collector.up:
+        raise KVCacheError(collector.last_error)
+    print(exposition(collector.samples), end="")
+    sys.stdout.flush()
+    print("\n".join(_table(collector.plan, collector)), file=sys.stderr)
+    return 0
+
+
+def _read(page: str) -> tuple[str, bytes]:
+    if page.startswith(("http://", "https://")):
+        return urlsplit(page).netloc.rpartition("@")[2], Fetcher(page, timeout=10.0).fetch()
+    if page == "-":
+        return "stdin", sys.stdin.buffer.read()
+    return Path(page).name, Path(page).read_bytes()
+
+
+def _table(plan: Plan, collector: TargetCollector) -> Iterator[str]:
+    series: dict[str, int] = {}
+    for sample in collector.samples:
+        series[sample.metric.name] = series.get(sample.metric.name, 0) + 1
+    yield f"engine       {plan.engine.name}"
+    yield f"hit rate     from {plan.basis or 'nothing: this page has no pair of counters for it'}"
+    yield f"ranks        {', '.join(key.rank or '-' for key in plan.keys)}"
+    yield f"models       {', '.join(sorted({key.model_name for key in plan.keys})) or '-'}"
+    yield f"missing      {', '.join(plan.missing) or 'none'}"
+    yield f"deprecated   {', '.join(plan.deprecated) or 'none'}"
+    anomalies = {reason: n for reason, n in collector.anomalies.items() if n}
+    yield f"anomalies    {', '.join(f'{reason} {n}' for reason, n in sorted(anomalies.items())) or 'none'}"
+    yield f"found        {sum(series.values())} series of {len(series)} metrics"

@@ -1,0 +1,75 @@
+"""`serve`: runs the exporter until SIGTERM or SIGINT; SIGHUP reloads the configuration."""
+
+import argparse
+import logging
+import queue
+import signal
+from pathlib import Path
+
+from kvcache_exporter import __version__
+from kvcache_exporter.app import App
+from kvcache_exporter.commands import logs
+from kvcache_exporter.commands.arguments import Subparsers
+from kvcache_exporter.pages import ExporterPages
+from kvcache_exporter.web import web_server
+from kvcache_exporter.webconfig import WebConfig
+
+log = logging.getLogger(__name__)
+
+DEFAULT_ADDRESS = ":9409"
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "serve",
+        help="run the exporter",
+        description="Runs the exporter. SIGHUP and POST /-/reload load the configuration again.",
+    )
+    add_config_file(parser)
+    parser.add_argument(
+        "--web.listen-address",
+        dest="listen",
+        default=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help="default :9409",
+    )
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config",
+        type=Path,
+        metavar="W",
+        help="TLS and basic auth, in the format of the Prometheus exporter toolkit",
+    )
+    logs.add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def add_config_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config.file",
+        dest="config_file",
+        type=Path,
+        required=True,
+        metavar="F",
+        help="see docs/configuration.md",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    logs.configure(arguments)
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda received, _: signals.put(received))
+    web_config = WebConfig(arguments.web_config)
+    app = App(arguments.config_file)
+    pages = ExporterPages(app)
+    server = web_server(arguments.listen, pages, web_config)
+    app.start()
+    server.start()
+    log.info("kvcache-exporter %s listens on %s", __version__, server.url)
+    while signals.get() == signal.SIGHUP:
+        pages.reload()
+    log.info("stopping")
+    server.stop()
+    app.stop()
+    return 0
