@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from kvcache_exporter import catalogue as c
@@ -11,7 +10,7 @@ from kvcache_exporter.commands.recording import RecordedPage, recorded_pages
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.exposition import exposition
 from kvcache_exporter.scrape.collector import TargetCollector
-from kvcache_exporter.scrape.derive import ratio, request_hit_counts
+from kvcache_exporter.scrape.summary import summarise
 
 
 def add(subparsers: Subparsers) -> None:
@@ -53,45 +52,6 @@ def summary(collector: TargetCollector, page: RecordedPage, window: float) -> di
         "target": page.target,
         "target_up": int(collector.up),
         "hit_basis": plan.basis if plan else "",
-        **ratios(collector, window),
+        **summarise(collector, window)._asdict(),
         "anomalies": {reason: n for reason, n in sorted(collector.anomalies.items()) if n},
     }
-
-
-def ratios(collector: TargetCollector, window: float) -> dict[str, float | None]:
-    """Windowed values of a whole target: increases of all ranks are added up, then divided."""
-    span = collector.span(window)
-    if span is None:
-        return dict.fromkeys(metric.name.removeprefix(c.PREFIX) for metric in _SUMMARISED)
-    items = collector.watched.values()
-    pairs = [
-        (span.increase(item.cached), span.increase(item.prompt))
-        for item in items
-        if item.cached and item.prompt and not (item.doubt and span.increase(item.doubt))
-    ]
-    requests = [counts for item in items if (counts := request_hit_counts(item, span))]
-    rates = {
-        metric: [
-            span.increase(terms) / span.seconds for item in items if (terms := item.counters.get(metric))
-        ]
-        for metric in (c.PREEMPTIONS, c.EVICTED_TOKENS)
-    }
-    return {
-        "token_hit_ratio": _divide(pairs),
-        "request_hit_ratio": _divide(requests),
-        "preemptions_per_second": sum(found) if (found := rates[c.PREEMPTIONS]) else None,
-        "evicted_tokens_per_second": sum(found) if (found := rates[c.EVICTED_TOKENS]) else None,
-    }
-
-
-_SUMMARISED = (
-    c.TOKEN_HIT_RATIO,
-    c.REQUEST_HIT_RATIO,
-    c.PREEMPTIONS_PER_SECOND,
-    c.EVICTED_TOKENS_PER_SECOND,
-)
-
-
-def _divide(pairs: Iterable[tuple[float, float]]) -> float | None:
-    found = list(pairs)
-    return ratio(sum(part for part, _ in found), sum(whole for _, whole in found))

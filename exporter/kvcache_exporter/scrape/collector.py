@@ -39,6 +39,8 @@ class TargetCollector:
         """Windows' terms by key, for `span`; empty while the target is down."""
         self.anomalies: Counter[str] = Counter()
         self.last_error = ""
+        self.cleared_at: float | None = None
+        """Unix time of the page on which counters had gone back; None if none ever did."""
         self._candidates = engines
         self._windows = windows
         self._parser = PageParser(wanted_names(engines))

@@ -130,7 +130,7 @@ class PageParser:
 
 def _check_is_exposition(data: bytes, lines: list[bytes]) -> None:
     head = data[:256].lstrip().lower()
-    if b"\0" in data or head.startswith((b"<", b"{\n", b'{"status')):
+    if head.startswith((b"<", b"{\n", b'{"status')):
         raise ScrapeError("not_metrics", f"the body is no metrics page, it begins with {head[:16]!r}")
     content = [line for line in lines[:200] if line.strip()]
     if content and not any(line[:1] == b"#" or parse_line(line) for line in content):

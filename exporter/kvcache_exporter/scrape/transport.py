@@ -8,6 +8,7 @@ import ssl
 import time
 from typing import Any
 
+import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
@@ -134,6 +135,16 @@ class OnePool(HTTPAdapter):
 
     def cert_verify(self, *_args: Any, **_kwargs: Any) -> None:
         """The pool was made with a TLS context."""
+
+    def request_url(self, request: Any, *_args: Any, **_kwargs: Any) -> str:
+        return str(request.path_url)
+
+    def build_response(self, req: Any, resp: Any) -> requests.Response:
+        # Without cookies, guesses at the encoding and copies of headers: a sixth of the cost of a fetch.
+        response = requests.Response()
+        response.request, response.raw = req, resp
+        response.status_code, response.headers = resp.status, resp.headers
+        return response
 
     def close(self) -> None:
         self._pool.close()

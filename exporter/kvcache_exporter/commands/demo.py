@@ -1,0 +1,112 @@
+"""`demo`: plays a shipped recording of real engines through the exporter and shows the four questions."""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from kvcache_exporter.app import App
+from kvcache_exporter.commands import logs
+from kvcache_exporter.commands.arguments import Subparsers, duration
+from kvcache_exporter.demo.answers import answers
+from kvcache_exporter.demo.playback import EngineServer, LogWriter, RecordedEngine, load_recording
+from kvcache_exporter.errors import KVCacheError
+from kvcache_exporter.pages import ExporterPages
+from kvcache_exporter.web import web_server
+from kvcache_exporter.webserver import WebServer
+
+_CONFIG = """scrape: {{interval: 1s, timeout: 1s, max_age: 500ms}}
+targets:
+  - {{engine: auto, static: {addresses}}}
+requests:
+  - {{name: gateway, format: vllm, paths: ["{folder}/gateway.jsonl"], start_at: beginning}}
+  - {{name: sglang, format: sglang_metrics_file, paths: ["{folder}/request-metrics.jsonl"],
+     start_at: beginning, model_name: tiny-llama}}
+"""
+_LINE_EVERY = 5.0
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "demo",
+        help="play a real recording through the exporter",
+        description="Plays a shipped recording of vLLM and SGLang under load through the real exporter, "
+        "serves its metrics and shows the answers to the four questions as they move.",
+    )
+    parser.add_argument(
+        "--duration", type=duration, metavar="N", help="stop after N seconds (default: at the end)"
+    )
+    parser.add_argument(
+        "--speed", type=float, default=4.0, metavar="X", help="times recorded time (default 4)"
+    )
+    parser.add_argument("--web.listen-address", dest="listen", default="127.0.0.1:9409", metavar="HOST:PORT")
+    logs.add_arguments(parser)
+    parser.set_defaults(run=run, log_level="error")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.speed <= 0:
+        raise KVCacheError(f"--speed {arguments.speed:g}: expected more than 0")
+    logs.configure(arguments)
+    engines = load_recording()
+    started = time.monotonic()
+
+    def clock() -> float:
+        return (time.monotonic() - started) * float(arguments.speed)
+
+    length = max(engine.length for engine in engines) / arguments.speed + 2.0
+    end = started + min(arguments.duration or length, length if arguments.duration is None else 1e9)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvcache-demo-")))
+        servers = [stack.enter_context(closing(EngineServer(engine, clock))) for engine in engines]
+        writers = [stack.enter_context(closing(LogWriter(e, folder / e.log_name))) for e in engines]
+        app, server = stack.enter_context(_running(folder, [s.address for s in servers], arguments.listen))
+        print(_introduction(engines, server.url, arguments.speed))
+        shown = 0.0
+        while (now := time.monotonic()) < end:
+            for writer in writers:
+                writer.write_until(clock())
+            if now - shown >= (1.0 if sys.stdout.isatty() else _LINE_EVERY):
+                shown = now
+                _show(app, clock())
+            time.sleep(0.1)
+        _show(app, clock())
+    return 0
+
+
+@contextmanager
+def _running(folder: Path, addresses: list[str], listen: str) -> Iterator[tuple[App, WebServer]]:
+    path = folder / "kvcache.yaml"
+    path.write_text(_CONFIG.format(addresses=addresses, folder=folder).replace("'", '"'))
+    app = App(path)
+    server = web_server(listen, ExporterPages(app))
+    app.start()
+    server.start()
+    try:
+        yield app, server
+    finally:
+        server.stop()
+        app.stop()
+
+
+def _introduction(engines: list[RecordedEngine], url: str, speed: float) -> str:
+    names = " and ".join(engine.name for engine in engines)
+    return (
+        f"Playing a recording of {names} at {speed:g} times its speed.\n"
+        f"The exporter's own page is {url}/, its metrics are on {url}/metrics .\n"
+    )
+
+
+def _show(app: App, at: float) -> None:
+    collectors = [job.collector for job in app.scheduler.jobs.values()]
+    ledgers = [source.ledger for source in app.sources]
+    lines = [f"recorded second {at:.0f}", *answers(collectors, ledgers, "1m", time.time()), ""]
+    if sys.stdout.isatty():
+        # Move back over the last picture instead of scrolling.
+        lines = [f"\x1b[2K{line}" for line in lines]
+        print("\n".join(lines) + f"\x1b[{len(lines) - 1}A\r", end="", flush=True)
+        return
+    print("\n".join(lines), flush=True)

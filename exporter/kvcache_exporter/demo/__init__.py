@@ -1,0 +1,1 @@
+"""A recording of real engines that is played through the real exporter."""

@@ -1,0 +1,92 @@
+"""The four questions about a running exporter, answered in a few lines of text."""
+
+from collections.abc import Iterable, Iterator
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.model import Distribution, Outcome, Sample
+from kvcache_exporter.requests.ledger import Ledger
+from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.summary import Summary, summarise
+
+_SHOWN: tuple[Outcome, ...] = ("full", "partial", "miss")
+
+
+def answers(
+    collectors: Iterable[TargetCollector], ledgers: Iterable[Ledger], window: str, now: float
+) -> Iterator[str]:
+    """Lines to print; `window` is a value of the label, `now` Unix seconds."""
+    targets = list(collectors)
+    found = [summarise(collector, c.WINDOWS[window]) for collector in targets]
+    yield f"1 What is the hit rate?  (last {window})"
+    for collector, summary in zip(targets, found, strict=True):
+        yield (
+            f"    {_name(collector):24} by tokens {percent(summary.token_hit_ratio)}   "
+            f"by requests {percent(summary.request_hit_ratio)}"
+        )
+    yield "2 What does a miss cost?  TTFT p50 / p99 by outcome, all requests so far"
+    for ledger in ledgers:
+        yield f"    {ledger.source:24} " + "   ".join(_ttft(ledger, outcome) for outcome in _SHOWN)
+    yield "3 What is evicting, and why?"
+    for collector, summary in zip(targets, found, strict=True):
+        yield f"    {_name(collector):24} {_pressure(collector, summary)}"
+    yield "4 What happens when it is cold?"
+    for collector in targets:
+        yield f"    {_name(collector):24} {_age(collector, now)}"
+
+
+def percent(value: float | None) -> str:
+    return "  no traffic" if value is None else f"{100 * value:5.1f} %"
+
+
+def quantile(state: Distribution, q: float) -> float:
+    """Upper edge of the bucket that holds the quantile: never too small. +Inf beyond the last edge."""
+    rank = q * state.counts[-1]
+    place = next(i for i, count in enumerate(state.counts) if count >= rank)
+    return state.edges[place] if place < len(state.edges) else float("inf")
+
+
+def _ttft(ledger: Ledger, outcome: Outcome) -> str:
+    histograms = [tally.ttft[outcome] for tally in ledger.tallies.values() if outcome in tally.ttft]
+    if not histograms:
+        return f"{outcome} -"
+    states = [histogram.distribution(c.SECONDS_BUCKETS) for histogram in histograms]
+    merged = Distribution(
+        c.SECONDS_BUCKETS, tuple(map(sum, zip(*(s.counts for s in states), strict=True))), 0.0
+    )
+    return f"{outcome} <={quantile(merged, 0.5):g} / <={quantile(merged, 0.99):g} s"
+
+
+def _pressure(collector: TargetCollector, summary: Summary) -> str:
+    values = {metric: _largest(collector.samples, metric) for metric in (c.USAGE_RATIO, c.WAITING_REQUESTS)}
+    usage, waiting = values[c.USAGE_RATIO], values[c.WAITING_REQUESTS]
+    parts = [
+        f"usage {percent(usage)}",
+        f"waiting {'-' if waiting is None else f'{waiting:.0f}'}",
+        f"preemptions {_rate(summary.preemptions_per_second)}",
+        f"evicted tokens {_rate(summary.evicted_tokens_per_second)}",
+    ]
+    return "   ".join(parts)
+
+
+def _rate(value: float | None) -> str:
+    return "not told" if value is None else f"{value:.2f}/s"
+
+
+def _age(collector: TargetCollector, now: float) -> str:
+    if not collector.up:
+        return f"down: {collector.last_error}"
+    resets = _largest(collector.samples, c.TARGET_RESETS)
+    restarts = f"{resets:.0f} restart seen" if resets else "no restart seen"
+    since = collector.cleared_at
+    return restarts if since is None else f"{restarts}, {now - since:.0f} s ago"
+
+
+def _largest(samples: Iterable[Sample], metric: Metric) -> float | None:
+    values = [s.value for s in samples if s.metric is metric and isinstance(s.value, float)]
+    return max(values, default=None)
+
+
+def _name(collector: TargetCollector) -> str:
+    engine = collector.engine.name if collector.engine else "?"
+    return f"{engine} {collector.who.target}"

@@ -1,0 +1,119 @@
+"""Plays the shipped recording: engines that answer over HTTP and logs that grow, both in recorded time."""
+
+import json
+import re
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import IO
+
+RECORDING = Path(__file__).parent / "recording.zip"
+_LEAD_IN = 2.0
+_LONGEST_GAP = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEngine:
+    """One engine's pages and the log lines of its requests; times are seconds from the recording's start."""
+
+    name: str
+    pages: tuple[tuple[float, bytes], ...]
+    log_name: str
+    lines: tuple[tuple[float, bytes], ...]
+
+    @property
+    def length(self) -> float:
+        return self.pages[-1][0]
+
+    def page_at(self, at: float) -> bytes | None:
+        """The page a scrape at this time gets; None while the engine is down for its restart."""
+        number = sum(1 for when, _ in self.pages if when <= at) - 1
+        if number < 0:
+            return None
+        if number + 1 < len(self.pages):
+            gap = self.pages[number + 1][0] - self.pages[number][0]
+            # The recorder asked every 5 s: a longer gap is the engine's restart.
+            if gap > 2 * _LONGEST_GAP and at > self.pages[number][0] + _LONGEST_GAP:
+                return None
+        return self.pages[number][1]
+
+
+def load_recording(path: Path = RECORDING) -> list[RecordedEngine]:
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        return [_engine(archive, folder, names) for folder in sorted({name.split("/")[0] for name in names})]
+
+
+def _engine(archive: zipfile.ZipFile, folder: str, names: list[str]) -> RecordedEngine:
+    own = [name for name in names if name.startswith(folder + "/")]
+    timed = sorted((float(m[1]), n) for n in own if (m := re.search(r"_(\d+)\.prom$", n)))
+    start = timed[0][0] - _LEAD_IN
+    log_name = next(name for name in own if name.endswith(".jsonl"))
+    lines = sorted(
+        (_finished(line) - start, line) for line in archive.read(log_name).splitlines(keepends=True)
+    )
+    return RecordedEngine(
+        folder,
+        tuple((at - start, archive.read(name)) for at, name in timed),
+        log_name.removeprefix(folder + "/"),
+        tuple(lines),
+    )
+
+
+def _finished(line: bytes) -> float:
+    """When the line was written: at the end of the request. Unix seconds."""
+    record = json.loads(line)
+    if "request_finished_ts" in record:
+        return float(record["request_finished_ts"])
+    return datetime.fromisoformat(record["ts"]).timestamp() + float(record["latency_ms"]) / 1000
+
+
+class EngineServer:
+    """Serves one recorded engine's pages on a free port of 127.0.0.1."""
+
+    def __init__(self, engine: RecordedEngine, clock: Callable[[], float]) -> None:
+        """`clock` gives the time in the recording."""
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                page = engine.page_at(clock())
+                self.send_response(200 if page is not None else 503)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(page or b"")))
+                self.end_headers()
+                self.wfile.write(page or b"")
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base's name
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class LogWriter:
+    """Appends the recorded lines to a file as their time comes."""
+
+    def __init__(self, engine: RecordedEngine, path: Path) -> None:
+        self._waiting: Iterator[tuple[float, bytes]] = iter(engine.lines)
+        self._next = next(self._waiting, None)
+        self._file: IO[bytes] = path.open("ab", buffering=0)
+
+    def write_until(self, at: float) -> None:
+        while self._next is not None and self._next[0] <= at:
+            self._file.write(self._next[1])
+            self._next = next(self._waiting, None)
+
+    def close(self) -> None:
+        self._file.close()

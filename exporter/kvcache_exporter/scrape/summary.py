@@ -1,0 +1,47 @@
+"""One target as a whole: all ranks added up, then divided."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.derive import ratio, request_hit_counts
+from kvcache_exporter.windows import Terms
+
+
+class Summary(NamedTuple):
+    """Values over one window; None without traffic or where the engine does not say."""
+
+    token_hit_ratio: float | None = None
+    request_hit_ratio: float | None = None
+    preemptions_per_second: float | None = None
+    evicted_tokens_per_second: float | None = None
+
+
+def summarise(collector: TargetCollector, window: float) -> Summary:
+    """`window` in seconds."""
+    span = collector.span(window)
+    if span is None or not collector.up:
+        return Summary()
+    items = collector.watched.values()
+    tokens = [
+        (span.increase(item.cached), span.increase(item.prompt))
+        for item in items
+        if item.cached and item.prompt and not (item.doubt and span.increase(item.doubt))
+    ]
+    requests = [counts for item in items if (counts := request_hit_counts(item, span))]
+
+    def rate(terms: list[Terms]) -> float | None:
+        return sum(map(span.increase, terms)) / span.seconds if terms else None
+
+    return Summary(
+        _divide(tokens),
+        _divide(requests),
+        rate([terms for item in items if (terms := item.counters.get(c.PREEMPTIONS))]),
+        rate([terms for item in items if (terms := item.counters.get(c.EVICTED_TOKENS))]),
+    )
+
+
+def _divide(pairs: Iterable[tuple[float, float]]) -> float | None:
+    found = list(pairs)
+    return ratio(sum(part for part, _ in found), sum(whole for _, whole in found))
