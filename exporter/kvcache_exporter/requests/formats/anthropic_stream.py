@@ -22,6 +22,7 @@ from kvcache_exporter.requests.formats.statuses import failure_of_error
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, refusal
 
+_USAGE_EVENTS = ("message_start", "message_delta", "message_stop")
 MAX_PENDING = 10_000
 _MAX_FINISHED = 1_000
 """Streams remembered after their end, so that what follows it is not taken for another request."""
@@ -90,7 +91,7 @@ class StreamDecoder(LineDecoder):
     def _take(self, row: StreamRow, line: bytes, entries: list[Entry]) -> None:
         if row.type == "error":
             self._fail(row, entries)
-        elif row.type in {"message_start", "message_delta", "message_stop"}:
+        elif row.type in _USAGE_EVENTS:
             self._follow(row, line, entries)
         elif not is_event(row.type):
             raise RecordError("no_usage", "the line is no event of a stream")

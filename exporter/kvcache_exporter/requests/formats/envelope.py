@@ -1,7 +1,7 @@
 """The envelope that gateways write around a provider's usage object, and raw API bodies, for any provider.
 
-A format of this family is a row Struct, which says what its usage object looks like, and a function that picks
-the counts.
+A format of this family is a row Struct, which says what its usage object looks like, and a function that
+picks the counts.
 """
 
 from collections.abc import Callable, Mapping

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.minimums import Caching, caching
-from kvcache_exporter.requests.formats.values import label
+from kvcache_exporter.requests.formats.values import MAX_LABEL, label
 
 _REMEMBERED = 4096
 
@@ -33,13 +33,17 @@ class Labeller:
         try:
             return self.known[provider, model, group]
         except (KeyError, TypeError):
-            return self._new(label(provider), label(model), label(group))
+            labels = self._work_out(label(provider), label(model), label(group))
+        if all(
+            value is None or (type(value) is str and len(value) < MAX_LABEL)
+            for value in (provider, model, group)
+        ):
+            if len(self.known) >= _REMEMBERED:
+                self.known.clear()
+            self.known[provider, model, group] = labels
+        return labels
 
-    def _new(self, provider: str, model: str, group: str) -> Labels:
+    def _work_out(self, provider: str, model: str, group: str) -> Labels:
         provider_name, model_name = provider or self._provider, model or self._model_name
         contract = caching(provider_name, model_name, self._contract)
-        labels = Labels(provider_name, model_name, group, *contract)
-        if len(self.known) >= _REMEMBERED:
-            self.known.clear()
-        self.known[provider, model, group] = labels
-        return labels
+        return Labels(provider_name, model_name, group, *contract)

@@ -168,7 +168,7 @@ def _cache_counts(usage: LiteUsage) -> tuple[int | None, int | None, object]:
 
 
 def _ttft(stream: object, start: float | None, first: float | None, end: float | None) -> float | None:
-    """Time to first token: LiteLLM sets the first token's time to the end for calls that were not streamed."""
+    """Time to first token: LiteLLM sets its time to the end for calls that were not streamed."""
     if stream is False or start is None or first is None or end is None:
         return None
     return first - start if start <= first < end else None
@@ -182,7 +182,7 @@ def _duration(row: LiteRow, start: float | None, end: float | None) -> float | N
 
 def _reason_to_skip(row: LiteRow) -> str:
     request_id = row.request_id
-    if row.cache_hit is True or row.cache_hit in {"True", "true"} or (
+    if row.cache_hit is True or row.cache_hit in ("True", "true") or (
         isinstance(request_id, str) and "_cache_hit" in request_id
     ):  # fmt: skip
         return "response_cache"

@@ -10,7 +10,8 @@ from kvcache_exporter.requests.formats.envelope import Counts, Envelope, Envelop
 from kvcache_exporter.requests.formats.minimums import provider_caching
 from kvcache_exporter.requests.formats.values import Tokens
 
-_FINAL_EVENTS = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+_FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+"""A tuple, as below: a set could not be asked for a value that is no string."""
 
 
 class WriteDetails(msgspec.Struct, gc=False):

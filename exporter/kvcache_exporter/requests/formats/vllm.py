@@ -51,7 +51,7 @@ def _looks(sample: Mapping[str, Any]) -> bool:
         return False
     details = sample["usage"].get("prompt_tokens_details")
     return (
-        sample.get("provider") in {"vllm", "hosted_vllm"}
+        sample.get("provider") in ("vllm", "hosted_vllm")
         or "kv_transfer_params" in sample
         or (isinstance(details, dict) and "created_cache_tokens" in details)
     )
