@@ -10,6 +10,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-goldens", action="store_true", help="write what is produced instead of comparing"
     )
+    parser.addoption("--crashes", type=int, default=5, help="how often the crash test kills the exporter")
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.exposition import exposition
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.select import wanted_names
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 ENGINE_FIXTURES = Path(__file__).parent / "fixtures" / "engines"
 NAMES = sorted(path.name for path in ENGINE_FIXTURES.iterdir())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.derive import request_hit_counts
@@ -14,7 +15,7 @@ from kvcache_exporter.windows import Span
 
 RECORDINGS = Path(__file__).parent / "fixtures" / "recordings"
 _NAMES = sorted(path.name for path in RECORDINGS.iterdir() if path.is_dir())
-# Client aborts, probes and several prompts a call are counted by the engine but not, or otherwise, by the client.
+# Aborts, probes and several prompts a call are counted by the engine but not, or otherwise, by the client.
 _NOT_COMPARABLE = {"probe", "abort"}
 
 
@@ -141,6 +142,8 @@ def test_recounted_lookups_are_an_anomaly_exactly_where_the_engine_recounts(name
 @pytest.mark.parametrize("name", _NAMES)
 def test_more_cached_than_prompt_tokens_is_an_anomaly_of_old_sglang_only(name: str) -> None:
     collector, phases = replay(name)
-    assert (collector.anomalies["cached_exceeds_prompt"] > 0) == (name in ("sglang-0.5.1-a", "sglang-0.5.4-a"))
+    assert (collector.anomalies["cached_exceeds_prompt"] > 0) == (
+        name in ("sglang-0.5.1-a", "sglang-0.5.4-a")
+    )
     if collector.anomalies["cached_exceeds_prompt"]:
         assert phases["hostile2"].cached > phases["hostile2"].prompt

@@ -1,10 +1,11 @@
-"""Windows against a naive model: any sequence of increments, resets, gaps, missing series, vanishing ranks."""
+"""Windows against a naive model: any sequence of increments, resets, gaps, missing and vanishing series."""
 
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvcache_exporter.windows import History, Terms
 
 SERIES = ("a", "b", "c")

@@ -61,7 +61,7 @@ def _pressure(collector: TargetCollector, summary: Summary) -> str:
     values = {metric: _largest(collector.samples, metric) for metric in (c.USAGE_RATIO, c.WAITING_REQUESTS)}
     usage, waiting = values[c.USAGE_RATIO], values[c.WAITING_REQUESTS]
     parts = [
-        f"usage {percent(usage)}",
+        f"usage {percent(usage) if usage is not None else '-'}",
         f"waiting {'-' if waiting is None else f'{waiting:.0f}'}",
         f"preemptions {_rate(summary.preemptions_per_second)}",
         f"evicted tokens {_rate(summary.evicted_tokens_per_second)}",

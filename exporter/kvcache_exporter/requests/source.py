@@ -60,6 +60,7 @@ class LogSource:
         self._renderer = Renderer()
         self._reported: set[str] = set()
         self._dirty = True
+        self._publish()
 
     def poll(self, now: float) -> bool:
         """Read what is new, at most about 16 MiB; True if there may be more. `now` is Unix seconds."""

@@ -1,0 +1,50 @@
+# Everything people and CI run. `make help` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help install demo test tools check format generate benchmark soak clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+install: $(STAMP) ## make .venv with everything Python needs
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
+	touch $(STAMP)
+
+demo: install ## play a recording of real engines through the exporter and watch the four questions
+	$(BIN)/kvcache-exporter demo $(DEMO_ARGUMENTS)
+
+test: install tools ## run all tests, those against real Prometheus included
+	$(BIN)/pytest
+
+tools: ## install what the tests need beside Python (Prometheus), with apt
+	@bash .ci/tools
+
+check: install ## ruff, mypy strict, import-linter, and generated files are fresh
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/kvcache-exporter metrics | diff - docs/metrics.md
+
+format: install ## format and fix what can be fixed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+generate: install ## write generated files anew
+	$(BIN)/kvcache-exporter metrics > docs/metrics.md
+
+benchmark: install ## print the table of speeds as ratios
+	$(BIN)/python -m benchmarks
+
+soak: install ## kill the exporter at random for minutes and count every line exactly once
+	$(BIN)/pytest tests/e2e/test_crash.py --crashes 200
+
+clean: ## delete the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,114 @@
+"""Starts real processes for end-to-end tests: the exporter and Prometheus, on free ports of 127.0.0.1."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+
+
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(what: str, check: Callable[[], T | None], seconds: float = 20.0) -> T:
+    """What `check` gives once it gives something; exceptions of a server that is not up yet do not count."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            found = check()
+        except requests.RequestException:
+            found = None
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} did not happen within {seconds} s")
+        time.sleep(0.05)
+
+
+def start_exporter(config: Path, port: int, log: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "kvcache_exporter", "serve", "--config.file", str(config)]
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [*command, "--web.listen-address", f"127.0.0.1:{port}"], stdout=out, stderr=subprocess.STDOUT
+        )
+
+
+@contextmanager
+def running(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def scrape(port: int) -> dict[str, float]:
+    """The exporter's page by series."""
+    page = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=5)
+    page.raise_for_status()
+    lines = [line.rpartition(" ") for line in page.text.splitlines() if not line.startswith("#")]
+    return {series: float(value) for series, _, value in lines}
+
+
+@contextmanager
+def prometheus(folder: Path, exporter_port: int, interval: str = "1s") -> Iterator[str]:
+    """A real Prometheus that scrapes the exporter; its URL."""
+    port = free_port()
+    config = folder / "prometheus.yml"
+    config.write_text(
+        f"global: {{scrape_interval: {interval}, scrape_timeout: 1s}}\n"
+        "scrape_configs:\n"
+        "  - job_name: kvcache\n"
+        "    honor_labels: true\n"
+        f"    static_configs: [{{targets: ['127.0.0.1:{exporter_port}']}}]\n"
+    )
+    url = f"http://127.0.0.1:{port}"
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                f"--web.external-url={url}",
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    with running(process):
+        wait_until("Prometheus being ready", lambda: requests.get(f"{url}/-/ready", timeout=1).ok)
+        yield url
+
+
+def query(url: str, expression: str, at: float | None = None) -> list[dict[str, Any]]:
+    """An instant query over the HTTP API."""
+    parameters = {"query": expression} | ({"time": str(at)} if at is not None else {})
+    reply = requests.get(f"{url}/api/v1/query", params=parameters, timeout=5)
+    answer = json.loads(reply.text)
+    assert answer["status"] == "success", answer
+    result: list[dict[str, Any]] = answer["data"]["result"]
+    return result
+
+
+def value(url: str, expression: str, at: float | None = None) -> float | None:
+    """The one value of an instant query; None if there is none."""
+    result = query(url, expression, at)
+    assert len(result) <= 1, result
+    return float(result[0]["value"][1]) if result else None
