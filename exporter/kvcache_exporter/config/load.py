@@ -1,33 +1,45 @@
-"""From a file to a `Config`: walks the schema and the YAML nodes side by side and finds every problem."""
+"""From a file to a section such as `Config`: walks schema and nodes side by side and finds every problem."""
 
 import contextlib
 import dataclasses
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from yaml.nodes import Node
+from yaml import Mark
+from yaml.nodes import MappingNode, Node
 
 from kvcache_exporter.config.document import Document, RejectedError, did_you_mean, is_null, join, quote
 from kvcache_exporter.config.kinds import NonEmpty, Unique
-from kvcache_exporter.config.schema import NOTHING_TO_DO, Config, Problems, Section
+from kvcache_exporter.config.schema import Config, Problems, Section
 
 Entries = dict[str, tuple[Node, Node]]
+Root = TypeVar("Root", bound=Section)
+
+_NO_CHOICES: Mapping[str, Collection[str]] = {}
+_START = Mark("", 0, 0, 0, None, 0)
+_EMPTY = MappingNode("tag:yaml.org,2002:map", [], _START, _START)
 
 
 def load_config(path: str | Path, *, engines: Collection[str], formats: Collection[str]) -> Config:
     """Raises ConfigError with every problem of the file; `engines`, `formats`: the names allowed there."""
-    document = Document(Path(path), {"engine": engines, "format": formats})
+    return load_section(path, Config, {"engine": engines, "format": formats})
+
+
+def load_section(
+    path: str | Path, section: type[Root], choices: Mapping[str, Collection[str]] = _NO_CHOICES
+) -> Root:
+    """A file whose document is this section, an empty file as one without keys; raises ConfigError."""
+    document = Document(Path(path), choices)
     root = document.compose()
     if root is None or is_null(root):
-        document.problem(1, 1, "document", NOTHING_TO_DO)
-    else:
-        with contextlib.suppress(RejectedError):
-            config = typing.cast("Config", _read_section(document, root, "", Config))
+        root = _EMPTY
+    with contextlib.suppress(RejectedError):
+        made = typing.cast("Root", _read_section(document, root, "", section))
     document.raise_problems()
-    return config
+    return made
 
 
 def read_value(document: Document, node: Node, path: str, hint: Any) -> Any:
