@@ -105,6 +105,7 @@ def test_promql_gives_what_the_recording_adds_up_to(tmp_path: Path, engine: Engi
     with running(start_exporter(config, port, tmp_path / "exporter.log")), prometheus(tmp_path, port) as url:
         seen = "count_over_time(kvcache_preemptions_total[1m]) >= 3 and on() count_over_time(kvcache_log_lines_total[1m]) >= 3"
         wait_until("three scrapes", lambda: query(url, seen) or None)
+        before = time.time()
         with usage_log.open("ab") as file:
             file.write(b"".join(rest))
         engine.show("025")
@@ -138,14 +139,16 @@ def test_promql_gives_what_the_recording_adds_up_to(tmp_path: Path, engine: Engi
         assert set(observed) == {"full", "partial", "miss"}
         for outcome, values in observed.items():
             for q in (0.5, 0.99):
-                expression = (
-                    f"histogram_quantile({q}, sum by (le) (rate("
-                    f'kvcache_request_time_to_first_token_seconds_bucket{{outcome="{outcome}"}}[1m])))'
-                )
+                # rate() would stretch each bucket by its own first value: exact is a difference.
+                buckets = f'kvcache_request_time_to_first_token_seconds_bucket{{outcome="{outcome}"}}'
+                rise = f"sum by (le) ({buckets}) - sum by (le) ({buckets} @ {before})"
+                expression = f"histogram_quantile({q}, {rise})"
                 assert value(url, expression, now) == pytest.approx(_quantile(values, q), rel=1e-6)
 
         hits = sum(outcome_of(record) == "full" for record in records)
-        share = 'sum(rate(kvcache_requests_total{outcome="full"}[1m])) / sum(rate(kvcache_requests_total{outcome!="unknown"}[1m]))'
+        known = 'kvcache_requests_total{outcome!="unknown"}'
+        full = 'kvcache_requests_total{outcome="full"}'
+        share = f"(sum({full}) - sum({full} @ {before})) / (sum({known}) - sum({known} @ {before}))"
         assert value(url, share, now) == pytest.approx(hits / len(records), rel=1e-9)
 
         page = scrape(port)
