@@ -26,6 +26,7 @@ def classify(
     if cached == 0:
         return "uncacheable" if prompt < minimum else "miss"
     uncached = prompt - cached
-    if uncached <= granule or uncached <= min(full_hit.fraction * prompt, full_hit.max_uncached_tokens):
+    if uncached <= granule:
         return "full"
-    return "partial"
+    near = uncached <= full_hit.max_uncached_tokens and uncached <= full_hit.fraction * prompt
+    return "full" if near else "partial"

@@ -19,7 +19,7 @@ from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
 from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.statuses import failure_of_error, failure_of_status, status_word
 from kvcache_exporter.requests.formats.timestamps import timestamp
-from kvcache_exporter.requests.formats.values import Milliseconds, label, milliseconds, refusal
+from kvcache_exporter.requests.formats.values import MAX_LABEL, Milliseconds, label, milliseconds, refusal
 
 Counts = tuple[int | None, int | None, int | None, int | None, tuple[tuple[str, int], ...]]
 """Prompt (reads and writes included), cached, written and output tokens, and written tokens by TTL."""
@@ -83,42 +83,48 @@ class EnvelopeDecoder(LineDecoder):
         self._group_by = Paths((options.group_by,)).first if options.group_by else None
 
     def _take(self, row: Envelope, line: bytes, entries: list[Entry]) -> None:
+        """Runs for every request, so the types that logs nearly always have are handled in line."""
         group = (row.route or row.group) if self._group_by is None else self._group_by(line)
         try:
             labels = self._known[row.provider, row.model, group]
         except (KeyError, TypeError):
             labels = self._labels(row.provider, row.model, group)
-        usage, status, request_id = row.usage, row.status, row.request_id
+        usage, status = row.usage, row.status
         if type(usage) is not self._usage or status != 200:
             other = self._without_counts(row, labels)
             if other is not None:
                 entries.append(other)
                 return
+            status = 200 if status is None else status
         prompt, cached, written, output, by_ttl = self._counts(usage)
         if prompt is None or (cached or 0) + (written or 0) > prompt:
             raise refusal(prompt)
-        entries.append(
-            _make(  # positional and past the Python __new__ of named tuples: this runs for every request
-                RequestRecord,
-                (
-                    prompt,
-                    cached,
-                    written,
-                    output,
-                    None if row.stream is False else milliseconds(row.ttft_ms),
-                    milliseconds(row.latency_ms),
-                    timestamp(row.ts) if row.ts is not None else timestamp(row.created),
-                    labels[0],
-                    labels[1],
-                    labels[2],
-                    "ok" if status == 200 else status_word(status),
-                    request_id if type(request_id) is str and len(request_id) < 99 else _id(row),
-                    by_ttl,
-                    labels[3],
-                    labels[4],
-                ),
-            )
+        provider, model_name, named, granule, minimum = labels
+        ttft, duration, at, request_id = row.ttft_ms, row.latency_ms, row.ts, row.request_id
+        ttft = ttft / 1e3 if type(ttft) is float and 0 <= ttft <= 1e9 else milliseconds(ttft)
+        duration = (
+            duration / 1e3 if type(duration) is float and 0 <= duration <= 1e9 else milliseconds(duration)
         )
+        if type(request_id) is not str or len(request_id) > MAX_LABEL:
+            request_id = _id(row)
+        fields = (
+            prompt,
+            cached,
+            written,
+            output,
+            None if row.stream is False else ttft,
+            duration,
+            timestamp(row.created if at is None else at),
+            provider,
+            model_name,
+            named,
+            "ok" if status == 200 else status_word(status),
+            request_id,
+            by_ttl,
+            granule,
+            minimum,
+        )
+        entries.append(_make(RequestRecord, fields))  # past the Python __new__ of named tuples
 
     def _without_counts(self, row: Envelope, labels: Labels) -> Entry | None:
         """What a row without usage or of unusual status comes to; None if it finished after all."""

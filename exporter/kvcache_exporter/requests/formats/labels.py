@@ -1,6 +1,6 @@
 """Label values and caching contract of requests, worked out once per provider, model and group."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.minimums import Caching, caching
@@ -9,14 +9,8 @@ from kvcache_exporter.requests.formats.values import MAX_LABEL, label
 _REMEMBERED = 4096
 
 
-class Labels(NamedTuple):
-    """What all requests of one provider, model and group have in common."""
-
-    provider: str
-    model_name: str
-    group: str
-    granule: int
-    minimum_tokens: int
+Labels = tuple[str, str, str, int, int]
+"""Provider, model name, group, granule and minimum tokens. A plain tuple, which CPython unpacks fastest."""
 
 
 class Labeller:
@@ -46,4 +40,4 @@ class Labeller:
     def _work_out(self, provider: str, model: str, group: str) -> Labels:
         provider_name, model_name = provider or self._provider, model or self._model_name
         contract = caching(provider_name, model_name, self._contract)
-        return Labels(provider_name, model_name, group, *contract)
+        return provider_name, model_name, group, contract.granule, contract.minimum_tokens

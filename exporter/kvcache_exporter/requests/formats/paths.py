@@ -1,6 +1,7 @@
 """Reads values at dotted paths (`metadata.route`, `request_tags.0`) out of JSON, decoding nothing else."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -20,29 +21,34 @@ class Paths:
         for path, steps in self._steps.items():
             _plant(trie, steps)
             _plant(trie, (path,))  # loggers that flatten their fields write the dots into the key
-        self._decode = msgspec.json.Decoder(_kind(trie)).decode
+        self._decode: Callable[[bytes | str], Any] = msgspec.json.Decoder(_kind(trie)).decode
+        self._straight = {path: attrgetter(_attributes(trie, steps)) for path, steps in self._steps.items()}
         self._inner: dict[tuple[str, ...], Paths] = {}
 
     def read(self, line: bytes | str) -> dict[str, Any]:
         """The value at each path, None where there is none; on a broken line every value is None."""
-        try:
-            row = self._decode(line)
-        except _FAILURES:
-            row = None
+        row = self._row(line)
         return {path: self._value(row, path) for path in self._paths}
 
     def first(self, line: bytes | str) -> Any:
         """The value at the first path."""
+        return self._value(self._row(line), self._paths[0])
+
+    def _row(self, line: bytes | str) -> Any:
         try:
-            row = self._decode(line)
+            return self._decode(line)
         except _FAILURES:
             return None
-        return self._value(row, self._paths[0])
 
     def _value(self, row: Any, path: str) -> Any:
-        steps = self._steps[path]
+        try:
+            value = self._straight[path](row)
+        except AttributeError:  # a list or a string on the way, or nothing
+            value = None
+        if value is not None:
+            return value
         flat = _child(row, path)
-        return flat if flat is not None else self._walk(row, steps)
+        return flat if flat is not None else self._walk(row, self._steps[path])
 
     def _walk(self, value: Any, steps: tuple[str, ...]) -> Any:
         for done, step in enumerate(steps):
@@ -64,20 +70,17 @@ def _plant(trie: Trie, steps: tuple[str, ...]) -> None:
 
 def _kind(trie: Trie) -> Any:
     """A type for msgspec that holds what the trie names and takes any JSON in its place."""
-    fields = {step: _kind(below) for step, below in trie.items() if not step.isdecimal()}
     if not trie:
         return Any
-    indexed: Trie = {}
+    members = [
+        (_attribute(trie, step), _kind(below), msgspec.field(default=None, name=step))
+        for step, below in trie.items()
+    ]
+    elements: Trie = {}
     for step, below in trie.items():
         if step.isdecimal():
-            _merge(indexed, below)
-    elements = _kind(indexed)
-    members = [
-        (f"field_{place}", kind, msgspec.field(default=None, name=step))
-        for place, (step, kind) in enumerate(fields.items())
-    ]
-    node = msgspec.defstruct("Node", members)
-    return node | _LIST[elements] | str | int | float | bool | None
+            _merge(elements, below)
+    return msgspec.defstruct("Node", members) | _LIST[_kind(elements)] | str | int | float | bool | None
 
 
 def _merge(into: Trie, trie: Trie) -> None:
@@ -85,10 +88,23 @@ def _merge(into: Trie, trie: Trie) -> None:
         _merge(into.setdefault(step, {}), below)
 
 
+def _attribute(trie: Trie, step: str) -> str:
+    """Keys of JSON need not be names of Python: attributes are numbered."""
+    return f"field_{list(trie).index(step)}"
+
+
+def _attributes(trie: Trie, steps: tuple[str, ...]) -> str:
+    names = []
+    for step in steps:
+        names.append(_attribute(trie, step))
+        trie = trie[step]
+    return ".".join(names)
+
+
 def _child(value: Any, step: str) -> Any:
     if isinstance(value, msgspec.Struct):
         names = value.__struct_encode_fields__
-        return getattr(value, f"field_{names.index(step)}") if step in names else None
+        return getattr(value, value.__struct_fields__[names.index(step)]) if step in names else None
     if isinstance(value, list) and step.isdecimal():
         return value[int(step)] if int(step) < len(value) else None
     return None

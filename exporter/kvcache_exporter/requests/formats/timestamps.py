@@ -42,8 +42,8 @@ class _Tails(dict[str, float]):
         return offset
 
 
-_SECONDS = _Seconds()
-_TAILS = _Tails()
+SECONDS = _Seconds()
+TAILS = _Tails()
 
 
 def timestamp(value: object) -> float | None:
@@ -52,7 +52,7 @@ def timestamp(value: object) -> float | None:
         return value
     if type(value) is str:
         try:
-            return _SECONDS[value[:19]] + _TAILS[value[19:]]
+            return SECONDS[value[:19]] + TAILS[value[19:]]
         except ValueError:
             pass
     return _epoch(number(value))
