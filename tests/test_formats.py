@@ -12,6 +12,8 @@ from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.auto import AutoDecoder
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
+from kvcache_exporter.requests.formats.labels import Labeller
+from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.outcome import FullHit, classify
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
@@ -399,3 +401,14 @@ def test_auto_keeps_to_its_choice() -> None:
     resumed.restore(decoder.snapshot())
     assert resumed.chosen == "openai_chat"
     assert resumed.decode([CHAT]) == decoder.decode([CHAT])
+
+
+def test_labels_are_worked_out_once_and_forgotten_in_time() -> None:
+    """Absent values are remembered like others; a million models or one huge name do not fill the memory."""
+    labeller = Labeller(DecoderOptions(), "openai", UNKNOWN_CONTRACT)
+    assert labeller.labels(None, "m", None) is labeller.labels(None, "m", None)
+    assert labeller.labels(None, "m" * 10_000, [1])[1:3] == ("m" * 200, "")
+    for number in range(10_000):
+        labeller.labels(None, f"model-{number}", None)
+    assert len(labeller.known) < 5_000
+    assert max(len(model or "") for _, model, _ in labeller.known) <= 200

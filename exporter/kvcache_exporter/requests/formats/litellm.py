@@ -84,14 +84,19 @@ class LiteDecoder(LineDecoder):
 
     def __init__(self, options: DecoderOptions) -> None:
         super().__init__(LiteRow)
-        self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
+        labeller = Labeller(options, "", UNKNOWN_CONTRACT)
+        self._known, self._labels = labeller.known, labeller.labels
         self._group_by = Paths((options.group_by,)).first if options.group_by else None
 
     def _take(self, row: LiteRow, line: bytes, entries: list[Entry]) -> None:
         group = _group(row) if self._group_by is None else self._group_by(line)
-        labels = self._labels(row.custom_llm_provider, row.model, group)
+        try:
+            labels = self._known[row.custom_llm_provider, row.model, group]
+        except (KeyError, TypeError):
+            labels = self._labels(row.custom_llm_provider, row.model, group)
         start = timestamp(row.start)
-        skipped = _reason_to_skip(row)
+        plain = row.status == "success" and not row.cache_hit and row.request_id is None
+        skipped = "" if plain else _reason_to_skip(row)
         if skipped:
             if row.start is None and row.model is None:
                 raise RecordError("no_usage", "the record is none of LiteLLM's")
@@ -108,6 +113,7 @@ def _record(row: LiteRow, labels: Labels, start: float | None) -> RequestRecord:
     if prompt is None or (cached or 0) + (written or 0) > prompt:
         raise refusal(prompt)
     end, first = timestamp(row.end), timestamp(row.first_token)
+    provider, model_name, group, granule, minimum = labels
     return _make(
         RequestRecord,
         (
@@ -118,14 +124,14 @@ def _record(row: LiteRow, labels: Labels, start: float | None) -> RequestRecord:
             _ttft(row.stream, start, first, end),
             _duration(row, start, end),
             start,
-            labels[0],
-            labels[1],
-            labels[2],
+            provider,
+            model_name,
+            group,
             "ok",
             label(row.id or row.request_id),
             split_by_ttl(split, written) if isinstance(split, CacheCreation) and written else (),
-            labels[3],
-            labels[4],
+            granule,
+            minimum,
         ),
     )
 
