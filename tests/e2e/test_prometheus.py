@@ -68,6 +68,12 @@ def _records(lines: list[bytes]) -> list[RequestRecord]:
     return [entry for entry in entries if isinstance(entry, RequestRecord)]
 
 
+def _outcome(record: RequestRecord) -> str:
+    return classify(
+        record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, FullHit()
+    )
+
+
 def _quantile(values: list[float], q: float) -> float:
     """What histogram_quantile gives for these observations: linear within the bucket of the rank."""
     counts = [0.0] * (len(SECONDS_BUCKETS) + 1)
@@ -85,10 +91,9 @@ def _quantile(values: list[float], q: float) -> float:
 def test_promql_gives_what_the_recording_adds_up_to(tmp_path: Path, engine: Engine) -> None:
     recorded = next(e for e in load_recording() if e.name == "vllm")
     lines = [line for _, line in recorded.lines]
-    outcome_of = lambda r: classify(r.prompt_tokens, r.cached_tokens, r.granule, r.minimum_tokens, FullHit())  # noqa: E731
     by_outcome: dict[str, list[bytes]] = defaultdict(list)
     for line, record in zip(lines, _records(lines), strict=True):
-        by_outcome[outcome_of(record)].append(line)
+        by_outcome[_outcome(record)].append(line)
     # One request of each outcome first: a counter's first sample is a baseline, not an increase.
     seeds = [found.pop(0) for found in by_outcome.values()]
     rest = [line for found in by_outcome.values() for line in found]
@@ -135,7 +140,7 @@ def test_promql_gives_what_the_recording_adds_up_to(tmp_path: Path, engine: Engi
         observed: dict[str, list[float]] = defaultdict(list)
         for record in records:
             if record.ttft_seconds is not None:
-                observed[outcome_of(record)].append(record.ttft_seconds)
+                observed[_outcome(record)].append(record.ttft_seconds)
         assert set(observed) == {"full", "partial", "miss"}
         for outcome, values in observed.items():
             for q in (0.5, 0.99):
@@ -145,7 +150,7 @@ def test_promql_gives_what_the_recording_adds_up_to(tmp_path: Path, engine: Engi
                 expression = f"histogram_quantile({q}, {rise})"
                 assert value(url, expression, now) == pytest.approx(_quantile(values, q), rel=1e-6)
 
-        hits = sum(outcome_of(record) == "full" for record in records)
+        hits = sum(_outcome(record) == "full" for record in records)
         known = 'kvcache_requests_total{outcome!="unknown"}'
         full = 'kvcache_requests_total{outcome="full"}'
         share = f"(sum({full}) - sum({full} @ {before})) / (sum({known}) - sum({known} @ {before}))"

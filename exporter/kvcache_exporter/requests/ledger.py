@@ -91,13 +91,17 @@ class Ledger:
         if group not in self._groups and len(self._groups) >= self._most_groups:
             group = OVERFLOW
         admitted = (provider, model, group)
-        return self._keep(admitted) if admitted == wanted else admitted
+        self._keep(admitted)
+        if admitted == wanted:
+            self._admitted[wanted] = admitted
+        return admitted
 
-    def _keep(self, group: Group) -> Group:
-        self._models.add(group[:2])
-        self._groups.add(group[2])
-        self._admitted[group] = group
-        return group
+    def _keep(self, group: Group) -> None:
+        """Names that have a tally keep it, also those that `restore` brings over the limits."""
+        if group[1] != OVERFLOW:
+            self._models.add(group[:2])
+        if group[2] != OVERFLOW:
+            self._groups.add(group[2])
 
     def changes(self) -> dict[str, bytes]:
         """Bytes by key of what changed since `committed`; `restore` takes all of them back."""
@@ -114,7 +118,8 @@ class Ledger:
                 self.health = msgspec.msgpack.decode(data, type=Health)
             else:
                 group = msgspec.json.decode(key, type=Group)
-                self.tallies[self._keep(group)] = msgspec.msgpack.decode(data, type=Tally)
+                self._keep(group)
+                self.tallies[group] = msgspec.msgpack.decode(data, type=Tally)
 
     def tick(self, now: float) -> None:
         """Mark a moment in the windows."""

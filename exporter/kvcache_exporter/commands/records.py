@@ -1,0 +1,80 @@
+"""`records`: one normalised record per line of a usage log."""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+from kvcache_exporter.commands.arguments import Subparsers
+from kvcache_exporter.commands.report import add_format_arguments, decoded
+from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.requests.formats.base import Entry
+from kvcache_exporter.requests.outcome import FullHit, classify
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "records",
+        help="print the normalised records of a usage log",
+        description="Prints one normalised request record per line; what is no request record is counted by "
+        "reason on standard error.",
+    )
+    parser.add_argument("file", metavar="FILE")
+    add_format_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object per record")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    left_out: Counter[str] = Counter()
+    show = _json_line if arguments.json else _text_line
+    for entries in decoded(arguments.file, arguments):
+        left_out.update(reason for entry in entries if (reason := _reason(entry)))
+        for record in _records(entries):
+            print(show(arguments.file, record))
+    sys.stdout.flush()
+    if left_out:
+        counts = ", ".join(f"{count} x {reason}" for reason, count in left_out.most_common())
+        print(f"{arguments.file}: no record: {counts}", file=sys.stderr)
+    return 0
+
+
+def _records(entries: list[Entry]) -> Iterator[RequestRecord]:
+    return (entry for entry in entries if isinstance(entry, RequestRecord))
+
+
+def _reason(entry: Entry) -> str:
+    return entry.reason if isinstance(entry, RecordError | Skipped) else ""
+
+
+def _fields(source: str, record: RequestRecord) -> dict[str, object]:
+    outcome = classify(
+        record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, FullHit()
+    )
+    return {
+        "timestamp": record.timestamp,
+        "source": source,
+        "provider": record.provider,
+        "model_name": record.model_name,
+        "group": record.group,
+        "prompt_tokens": record.prompt_tokens,
+        "cached_tokens": record.cached_tokens,
+        "written_tokens": record.written_tokens,
+        "uncached_tokens": record.uncached_tokens,
+        "output_tokens": record.output_tokens,
+        "ttft_seconds": record.ttft_seconds,
+        "duration_seconds": record.duration_seconds,
+        "outcome": outcome,
+        "status": record.status,
+    }
+
+
+def _json_line(source: str, record: RequestRecord) -> str:
+    return json.dumps(_fields(source, record))
+
+
+def _text_line(source: str, record: RequestRecord) -> str:
+    shown = {key: value for key, value in _fields(source, record).items() if value not in (None, "", source)}
+    return " ".join(f"{key}={value}" for key, value in shown.items())

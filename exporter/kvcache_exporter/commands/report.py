@@ -1,0 +1,72 @@
+"""`report`: the four questions answered from log files alone."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+
+from kvcache_exporter.commands.arguments import Subparsers
+from kvcache_exporter.commands.progress import Progress
+from kvcache_exporter.commands.report_text import report_text
+from kvcache_exporter.errors import KVCacheError
+from kvcache_exporter.requests.files import read_lines
+from kvcache_exporter.requests.formats import FORMATS, get_format
+from kvcache_exporter.requests.formats.base import DecoderOptions, Entry, Format
+from kvcache_exporter.requests.report import Report
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "report",
+        help="answer the four questions from usage logs alone",
+        description="Reads whole log files (.gz too, - for standard input) and answers the four questions: "
+        "token- and request-weighted hit rates, exact TTFT quantiles by outcome, writes against reads, the "
+        "coldest five minutes; then the groups, those with most uncached tokens first.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    add_format_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def add_format_arguments(parser: argparse.ArgumentParser) -> None:
+    names = sorted(form.name for form in FORMATS if form.name != "custom")
+    parser.add_argument("--format", choices=names, default="auto", metavar="F", help=", ".join(names))
+    parser.add_argument(
+        "--group-by", default="", metavar="P", help="dotted path of the field that names the group"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    report = Report()
+    for file in arguments.files:
+        with Progress(file) as progress:
+            for entries in decoded(file, arguments, progress.update):
+                report.add(entries)
+    if not report.totals.requests:
+        raise KVCacheError(_nothing(arguments, report))
+    if arguments.json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        print("\n".join(report_text(report)))
+    return 0
+
+
+def decoded(
+    file: str, arguments: argparse.Namespace, progress: Callable[[int, int], None] | None = None
+) -> Iterator[list[Entry]]:
+    """Entries of a whole file in batches; says on standard error which format `auto` chose."""
+    form: Format = get_format(arguments.format)
+    decoder = form.decoder(DecoderOptions(group_by=arguments.group_by))
+    for lines in read_lines(file, progress):
+        yield decoder.decode(lines)
+    yield decoder.flush()
+    if chosen := getattr(decoder, "chosen", ""):
+        print(f"{file}: format {chosen}", file=sys.stderr)
+
+
+def _nothing(arguments: argparse.Namespace, report: Report) -> str:
+    reasons = ", ".join(f"{n} x {reason}" for reason, n in report.failures.most_common())
+    found = f" ({reasons})" if reasons else ""
+    advice = "name it with --format" if arguments.format == "auto" else f"is it really {arguments.format}?"
+    return f"{', '.join(arguments.files)}: no request record found{found}; {advice}"

@@ -1,0 +1,125 @@
+"""The text that `report` prints: small tables and a histogram of TTFT by outcome."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from kvcache_exporter.requests.report import SLICE_SECONDS, Report, Totals, quantile
+
+_BARS = "▏▎▍▌▋▊▉█"
+_SPARKS = "▁▂▃▄▅▆▇█"
+_TTFT_EDGES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, float("inf"))
+_MOST_GROUPS = 15
+_WIDTH = 24
+
+
+def report_text(report: Report) -> Iterator[str]:
+    """Lines to print."""
+    totals = report.totals
+    known = totals.requests - totals.outcomes["unknown"]
+    yield f"{totals.requests:,} requests, {totals.prompt_tokens:,} prompt tokens"
+    yield ""
+    yield "1 What is the hit rate?"
+    tokens = f"{totals.cached_tokens:,} of {totals.known_prompt_tokens:,} tokens from the cache"
+    requests = f"{totals.outcomes['full']:,} of {known:,} requests skipped prefill"
+    yield f"    by tokens     {_percent(totals.token_hit_ratio)}   {tokens}"
+    yield f"    by requests   {_percent(totals.request_hit_ratio)}   {requests}"
+    if totals.outcomes["unknown"]:
+        share = totals.outcomes["unknown"] / totals.requests
+        yield f"    unknown       {_percent(share)}   of requests do not say what was cached; left out above"
+    yield ""
+    yield from _miss_cost(totals)
+    yield "3 What is evicting, and why?"
+    yield f"    {_writes(totals)}"
+    yield ""
+    yield "4 What happens when it is cold?"
+    yield from _over_time(report)
+    yield ""
+    yield from _groups(report)
+    yield from _losses(report)
+
+
+def _miss_cost(totals: Totals) -> Iterator[str]:
+    yield "2 What does a miss cost?  TTFT in seconds, outcomes never mixed"
+    yield f"    {'outcome':12} {'requests':>10} {'with TTFT':>10} {'p50':>8} {'p95':>8} {'p99':>8}"
+    by_outcome = totals.ttft_by_outcome()
+    for outcome, count in sorted(totals.outcomes.items()):
+        values = by_outcome.get(outcome, [])
+        cells = [f"{quantile(values, q):8.3f}" if values else f"{'-':>8}" for q in (0.5, 0.95, 0.99)]
+        yield f"    {outcome:12} {count:>10,} {len(values):>10,} {' '.join(cells)}"
+    yield ""
+    yield from _histogram(by_outcome)
+
+
+def _histogram(by_outcome: dict[str, list[float]]) -> Iterator[str]:
+    if not by_outcome:
+        yield "    no record carries a TTFT"
+        yield ""
+        return
+    yield "    " + f"{'TTFT':>9}  " + "".join(f"{outcome:{_WIDTH + 2}}" for outcome in by_outcome)
+    low = 0.0
+    for edge in _TTFT_EDGES:
+        label = f"<= {edge:g} s" if edge != float("inf") else f" > {low:g} s"
+        bars = (_bar(sum(low < v <= edge for v in vs) / len(vs)) for vs in by_outcome.values())
+        yield "    " + f"{label:>9}  " + "".join(f"{bar:{_WIDTH + 2}}" for bar in bars).rstrip()
+        low = edge
+    yield ""
+
+
+def _bar(share: float) -> str:
+    eighths = round(share * _WIDTH * 8)
+    return "█" * (eighths // 8) + (_BARS[eighths % 8 - 1] if eighths % 8 else "") or ("·" if share else "")
+
+
+def _writes(totals: Totals) -> str:
+    if not totals.written_tokens:
+        return "a usage log does not tell evictions; scrape the engine for them"
+    share = totals.cached_tokens / totals.written_tokens
+    return f"{totals.written_tokens:,} tokens written, {totals.cached_tokens:,} read back ({share:.2f} x)"
+
+
+def _over_time(report: Report) -> Iterator[str]:
+    ratios = {slot: c / p for slot, (c, p) in sorted(report.slices.items()) if p}
+    if len(ratios) < 3:
+        yield "    too little time in this log to tell"
+        return
+    slot, lowest = min(ratios.items(), key=lambda item: item[1])
+    at = f"{datetime.fromtimestamp(slot * SLICE_SECONDS, UTC):%Y-%m-%d %H:%M} UTC"
+    median = quantile(sorted(ratios.values()), 0.5)
+    yield f"    coldest five minutes: {_percent(lowest)} by tokens from {at}, median {_percent(median)}"
+    recent = list(ratios.values())[-72:]
+    top = max(recent) or 1.0
+    yield f"    every five minutes:   {''.join(_SPARKS[min(7, int(8 * r / top))] for r in recent)}"
+
+
+def _groups(report: Report) -> Iterator[str]:
+    if len(report.groups) < 2:
+        return
+    rows = report.worst_groups()
+    yield "Groups, most uncached tokens first"
+    names = f"{'group':24} {'requests':>9} {'uncached':>14} {'by tokens':>10} {'by requests':>12}"
+    yield f"    {names} {'TTFT p99':>9}"
+    for name, totals in rows[:_MOST_GROUPS]:
+        every = sorted(v for values in totals.ttft_by_outcome().values() for v in values)
+        p99 = f"{quantile(every, 0.99):9.3f}" if every else f"{'-':>9}"
+        yield (
+            f"    {name[:24] or '-':24} {totals.requests:>9,} {totals.uncached_tokens:>14,} "
+            f"{_percent(totals.token_hit_ratio):>10} {_percent(totals.request_hit_ratio):>12} {p99}"
+        )
+    if len(rows) > _MOST_GROUPS:
+        yield f"    and {len(rows) - _MOST_GROUPS} more; --json has them all"
+    yield ""
+
+
+def _losses(report: Report) -> Iterator[str]:
+    if report.errors:
+        yield "Failed requests, in no figure above: " + ", ".join(
+            f"{count:,} {reason}" for reason, count in report.errors.most_common()
+        )
+    if report.failures:
+        yield "Lines that gave no record: " + ", ".join(
+            f"{count:,} {reason}" for reason, count in report.failures.most_common()
+        )
+
+
+def _percent(value: float | None) -> str:
+    return f"{100 * value:5.1f} %" if value is not None else "-"

@@ -1,0 +1,147 @@
+"""What a whole log says: exact totals, exact quantiles of TTFT by outcome, hit rate over time, groups."""
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kvcache_exporter.catalogue import REQUEST_ERROR_REASONS
+from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import OUTCOMES, RequestRecord, Skipped
+from kvcache_exporter.requests.formats.base import Entry
+from kvcache_exporter.requests.outcome import FullHit, classify
+
+OVERFLOW = "other"
+SLICE_SECONDS = 300.0
+_MOST_SLICES = 100_000
+
+
+def quantile(ordered: Sequence[float], q: float) -> float:
+    """The value at rank `q` of sorted values: one that was observed, nothing interpolated."""
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts of some requests; TTFTs are kept one by one, 8 bytes each."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    known_prompt_tokens: int = 0
+    """Of requests whose cached tokens are known."""
+    cached_tokens: int = 0
+    written_tokens: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    ttft: dict[str, "array[float]"] = field(default_factory=lambda: defaultdict(lambda: array("d")))
+
+    def add(self, record: RequestRecord, outcome: str) -> None:
+        self.requests += 1
+        self.outcomes[outcome] += 1
+        self.prompt_tokens += record.prompt_tokens or 0
+        self.written_tokens += record.written_tokens or 0
+        if outcome != "unknown":
+            self.known_prompt_tokens += record.prompt_tokens or 0
+            self.cached_tokens += record.cached_tokens or 0
+        if record.ttft_seconds is not None:
+            self.ttft[outcome].append(record.ttft_seconds)
+
+    @property
+    def uncached_tokens(self) -> int:
+        return self.known_prompt_tokens - self.cached_tokens
+
+    @property
+    def token_hit_ratio(self) -> float | None:
+        return self.cached_tokens / self.known_prompt_tokens if self.known_prompt_tokens else None
+
+    @property
+    def request_hit_ratio(self) -> float | None:
+        known = self.requests - self.outcomes["unknown"]
+        return self.outcomes["full"] / known if known else None
+
+    def ttft_by_outcome(self) -> dict[str, list[float]]:
+        """Sorted seconds, outcomes in the order of OUTCOMES, empty ones left out."""
+        return {outcome: sorted(self.ttft[outcome]) for outcome in OUTCOMES if self.ttft.get(outcome)}
+
+
+class Report:
+    """Takes in entries of one or several files."""
+
+    def __init__(self, full_hit: FullHit | None = None, *, most_groups: int = 1000) -> None:
+        self.totals = Totals()
+        self.groups: dict[str, Totals] = {}
+        self.failures: Counter[str] = Counter()
+        """Lines that gave no record, by reason."""
+        self.errors: Counter[str] = Counter()
+        """Failed requests by reason."""
+        self.slices: dict[int, list[int]] = {}
+        """Cached and prompt tokens by number of the five minutes since the epoch."""
+        self._full_hit = full_hit or FullHit()
+        self._most_groups = most_groups
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry, RequestRecord):
+                self._add_record(entry)
+            elif isinstance(entry, RecordError):
+                self.failures[entry.reason] += 1
+            elif isinstance(entry, Skipped) and entry.reason in REQUEST_ERROR_REASONS:
+                self.errors[entry.reason] += 1
+
+    def _add_record(self, record: RequestRecord) -> None:
+        outcome = classify(
+            record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, self._full_hit
+        )
+        self.totals.add(record, outcome)
+        self._group(record.group).add(record, outcome)
+        if record.timestamp is not None and outcome != "unknown" and len(self.slices) < _MOST_SLICES:
+            slot = self.slices.setdefault(int(record.timestamp // SLICE_SECONDS), [0, 0])
+            slot[0] += record.cached_tokens or 0
+            slot[1] += record.prompt_tokens or 0
+
+    def _group(self, name: str) -> Totals:
+        if name not in self.groups and len(self.groups) >= self._most_groups:
+            name = OVERFLOW
+        return self.groups.setdefault(name, Totals())
+
+    def worst_groups(self) -> list[tuple[str, Totals]]:
+        """Those that made the engine compute most prompt tokens first: there a better hit rate pays most."""
+        return sorted(self.groups.items(), key=lambda item: (-item[1].uncached_tokens, item[0]))
+
+    def as_json(self) -> dict[str, object]:
+        """Costs need prices, which this version does not read: they are null."""
+        ttft = self.totals.ttft_by_outcome()
+        every = sorted(value for values in ttft.values() for value in values)
+        return {
+            **_figures(self.totals),
+            "outcomes": {o: n for o in OUTCOMES if (n := self.totals.outcomes[o])},
+            "ttft": {outcome: _quantiles(values) for outcome, values in ttft.items()},
+            "ttft_all": _quantiles(every),
+            "cost_usd": None,
+            "savings_usd": None,
+            "errors": dict(self.errors),
+            "parse_failures": dict(self.failures),
+            "groups": [
+                {
+                    "group": name,
+                    **_figures(totals),
+                    "outcomes": {o: n for o in OUTCOMES if (n := totals.outcomes[o])},
+                    "ttft": {o: _quantiles(values) for o, values in totals.ttft_by_outcome().items()},
+                }
+                for name, totals in self.worst_groups()
+            ],
+        }
+
+
+def _figures(totals: Totals) -> dict[str, int | float | None]:
+    return {
+        "requests": totals.requests,
+        "prompt_tokens": totals.prompt_tokens,
+        "cached_tokens": totals.cached_tokens,
+        "token_hit_ratio": totals.token_hit_ratio,
+        "request_hit_ratio": totals.request_hit_ratio,
+    }
+
+
+def _quantiles(ordered: Sequence[float]) -> dict[str, int | float | None]:
+    found = {f"p{100 * q:.0f}": quantile(ordered, q) if ordered else None for q in (0.5, 0.95, 0.99)}
+    return {"n": len(ordered), **found}
