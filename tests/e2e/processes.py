@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import requests
 
-
 T = TypeVar("T")
 
 

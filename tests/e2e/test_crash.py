@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from processes import free_port, running, scrape, start_exporter, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -76,7 +75,9 @@ def test_every_line_once_over_random_kills(tmp_path: Path, request: pytest.Fixtu
     port, config = free_port(), tmp_path / "kvcache.yaml"
     config.write_text(
         f"state: {{path: {tmp_path}/state.sqlite}}\n"
-        f"requests: [{{name: app, format: openai_chat, paths: ['{tmp_path}/usage.jsonl*'], start_at: beginning}}]\n"
+        "requests:\n"
+        "  - {name: app, format: openai_chat, start_at: beginning, "
+        f"paths: ['{tmp_path}/usage.jsonl*']}}\n"
     )
     writer = Writer(tmp_path, seed=crashes)
     writer.start()

@@ -1,0 +1,1 @@
+"""Speeds as ratios, each measured in one run on one machine: `make benchmark`."""
