@@ -1,22 +1,24 @@
 """Tells whether a file is another log, or a copy of one that is being followed."""
 
-from enum import Enum
+from enum import IntEnum
 
 from kvcache_exporter.requests.body import Body
 from kvcache_exporter.requests.cursor import Cursor
-from kvcache_exporter.requests.identity import TAIL_BYTES, related
+from kvcache_exporter.requests.identity import HEAD_BYTES, TAIL_BYTES, TELLING_BYTES, related
 from kvcache_exporter.requests.listing import Found
 
 
-class Likeness(Enum):
-    OTHER = "other"
+class Likeness(IntEnum):
+    """The greater, the more it counts."""
+
+    OTHER = 0
     """Another log."""
-    COPY = "copy"
-    """All of it is in the followed file."""
-    LONGER = "longer"
+    LONGER = 1
     """All of the followed file is in it, and more."""
-    UNSURE = "unsure"
+    UNSURE = 2
     """The followed file has been changed just now."""
+    COPY = 3
+    """All of it is in the followed file."""
 
 
 def may_be_copy(found: Found, cursor: Cursor, linked: bool) -> bool:
@@ -34,27 +36,27 @@ def head_allows(candidate: Body, cursor: Cursor) -> bool:
 
 
 def likeness(candidate: Body, cursor: Cursor, followed: Body) -> Likeness:
-    """How `candidate`, whose head allows that it is a copy, compares with `followed`, the cursor's file."""
-    head = candidate.head(cursor.head.size)
-    if len(head) < cursor.head.size and followed.head(len(head)) != head:
-        return _other(cursor, followed)
-    if candidate.gz or followed.gz:
-        return Likeness.COPY
-    return _by_end(candidate, cursor, followed)
-
-
-def _by_end(candidate: Body, cursor: Cursor, followed: Body) -> Likeness:
-    # A copy never is longer than what it is made from, if it is measured first.
-    size = candidate.stat().st_size
-    followed_size = followed.stat().st_size
+    """How `candidate`, whose head allows it to be a copy, compares with `followed`, the cursor's file."""
+    # A copy is never longer than its original, if it is measured first.
+    size, followed_size = _size(candidate), _size(followed)
     end = min(size, followed_size)
     start = max(0, end - TAIL_BYTES)
-    if candidate.read(start, end - start) != followed.read(start, end - start):
-        return _other(cursor, followed)
-    if size <= followed_size:
+    same = candidate.head(min(end, HEAD_BYTES)) == followed.head(min(end, HEAD_BYTES)) and candidate.read(
+        start, end - start
+    ) == followed.read(start, end - start)
+    if same and size <= followed_size:
         return Likeness.COPY
-    return Likeness.LONGER if candidate.covers(cursor) else _other(cursor, followed)
-
-
-def _other(cursor: Cursor, followed: Body) -> Likeness:
+    if same and _tells(followed) and candidate.covers(cursor):
+        return Likeness.LONGER
     return Likeness.OTHER if followed.holds(cursor) else Likeness.UNSURE
+
+
+def _tells(body: Body) -> bool:
+    """Whether enough is in the file to know it again: lines begin like each other."""
+    head = body.head()
+    return len(head) >= TELLING_BYTES or b"\n" in head
+
+
+def _size(body: Body) -> int:
+    # Not worth decompressing all of it for: the first kilobyte and names that go together tell a copy.
+    return len(body.head()) if body.gz else body.stat().st_size

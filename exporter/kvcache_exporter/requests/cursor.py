@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, fields
 
 from kvcache_exporter.errors import StateError
-from kvcache_exporter.requests.identity import NO_PRINT, NOWHERE, FileId, Print
+from kvcache_exporter.requests.identity import NO_PRINT, NOWHERE, TELLING_BYTES, FileId, Print
 
 
 @dataclass(slots=True)
@@ -41,6 +41,11 @@ class Cursor:
     """Unix time since when no file holds this stream."""
     modified: int = 0
     """Modification time in nanoseconds, when last read."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether what was seen is enough to know the content again: lines begin like each other."""
+        return self.head.size >= TELLING_BYTES or (self.head.size > 0 and not self.discarding)
 
     def encode(self) -> bytes:
         values = {name: getattr(self, name) for name in FIELDS}

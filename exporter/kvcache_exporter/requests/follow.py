@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, KeysView, Sequence
 from dataclasses import dataclass
 
 from kvcache_exporter.requests.body import Body, open_body
@@ -12,7 +12,7 @@ from kvcache_exporter.requests.identity import NOWHERE, FileId, Print, folder_of
 from kvcache_exporter.requests.listing import Found, matched_files, neighbours, note
 from kvcache_exporter.requests.stream import Stream
 
-_ROUNDS = 3
+_ROUNDS = 5
 _MOST_OPEN = 512
 _OPEN_AT_REST = 256
 _MOST_REFUSALS = 10_000
@@ -50,8 +50,9 @@ class Tracker:
         """Whether files found at first count as read."""
         self._patterns = tuple(patterns)
         self._known: dict[FileId, Found] = {}
+        self._matched: KeysView[FileId] = self._known.keys()
         self._taken: set[FileId] = set()
-        self._truncated: set[FileId] = set()
+        self._counted: set[FileId] = set()
         self._unreadable: set[FileId] = set()
         self._refused: set[tuple[object, ...]] = set()
         self._changed = False
@@ -89,13 +90,18 @@ class Tracker:
             stream.measure(now)
         matched = matched_files(self._patterns, self.problems)
         others = self._others(matched)
-        self._known = others | matched
+        self._known, self._matched = others | matched, matched.keys()
         for stream in list(self.streams.values()):
-            self._locate(stream, now)
-        for stream in [s for s in self.streams.values() if not s.cursor.parent and self.is_lost(s)]:
-            self._find_again(stream, matched, now)
+            if stream.cursor.key in self.streams:
+                self._locate(stream, now)
+        lost = [stream for stream in self.streams.values() if self.is_lost(stream)]
+        for stream in sorted(lost, key=lambda s: (bool(s.cursor.parent), -s.cursor.position)):
+            self._find_again(stream, now)
         for stream in [s for s in self.streams.values() if s.cursor.parent]:
             self._review(stream)
+        if self._changed:
+            # What lost its file may be found in one that looks new.
+            return
         self._taken = {stream.cursor.file for stream in self.streams.values()}
         for found in matched.values():
             if found.size and found.file not in self._taken:
@@ -113,90 +119,132 @@ class Tracker:
         stream.linked = found is not None
         if found is not None:
             cursor.path, cursor.gone = found.path, 0.0
-            cursor.modified = max(cursor.modified, found.modified)
         elif stream.body is None:
             cursor.gone = cursor.gone or now
         if cursor.parent:
+            return
+        if found is None and stream.body is None:
             return
         if found is not None and stream.body is None and stream.checked != (found.size, found.modified):
             self._reopen(stream, found)
         if stream.body is not None and not stream.body.holds(cursor):
             self._cut(stream)
+            return
         stream.see_head()
+        if found is not None and stream.body is not None:
+            cursor.modified = max(cursor.modified, found.modified)
 
     def _reopen(self, stream: Stream, found: Found) -> None:
         body = self._open(found)
-        if body is not None:
+        fresh = found.file in self._matched and stream.cursor.position == 0
+        if body is not None and fresh and body.holds(stream.cursor):
+            # Nothing was read yet, so this may as well be another file with a used inode, or a copy.
+            body.close()
+            self._counted.add(found.file)
+            self._drop(stream)
+        elif body is not None:
             stream.attach(body)
             self._changed = True
         elif found.size < 2 and found.size < max(stream.cursor.position, stream.cursor.head.size):
             self._cut(stream)
 
+    def _drop(self, stream: Stream) -> None:
+        key = stream.cursor.key
+        for related_key in [k for k, s in self.streams.items() if key in (k, s.cursor.parent)]:
+            del self.streams[related_key]
+
     def _cut(self, stream: Stream) -> None:
         """The stream's content is no longer in its file."""
         self.rotations["truncated"] += 1
-        self._truncated.add(stream.cursor.file)
+        self._changed = True
+        self._counted.add(stream.cursor.file)
         stream.detach()
         stream.cursor.file, stream.linked = NOWHERE, False
 
-    def _find_again(self, stream: Stream, matched: dict[FileId, Found], now: float) -> None:
+    def _find_again(self, stream: Stream, now: float) -> None:
         """Look for a copy of a stream that has lost its file, and go on there."""
         cursor = stream.cursor
         cursor.gone = cursor.gone or now
-        if not cursor.head.size or now - cursor.gone > self.options.forget_seconds:
+        if not cursor.tells or now - cursor.gone > self.options.forget_seconds:
             del self.streams[cursor.key]
             return
-        for found in self._candidates(cursor, matched):
+        for found in self._candidates(cursor):
             mark = (cursor.key, cursor.position, *found)
             if mark not in self._refused and (body := self._open(found)) is not None:
                 if body.covers(cursor):
-                    self._move(stream, body, found)
-                    return
+                    if self._is_free(found, body, cursor):
+                        self._move(stream, body, found)
+                        return
+                else:
+                    self._refuse(mark)
                 body.close()
-                self._refuse(mark)
 
-    def _candidates(self, cursor: Cursor, matched: dict[FileId, Found]) -> list[Found]:
-        followed = {s.cursor.file for s in self.streams.values() if not s.cursor.parent}
+    def _is_free(self, found: Found, body: Body, cursor: Cursor) -> bool:
+        """Whether no stream that still has its file goes better with this one."""
+        if cursor.parent:
+            return True
+        verdict, other = self._compare(found, body)
+        if verdict is Likeness.LONGER and other is not None:
+            return other.cursor.position < cursor.position
+        return verdict is Likeness.OTHER
+
+    def _candidates(self, cursor: Cursor) -> list[Found]:
         copies = {s.cursor.file for s in self.streams.values() if s.cursor.parent}
+        taken = {s.cursor.file for s in self.streams.values() if cursor.parent or not s.cursor.parent}
         candidates = [
             found
             for file, found in self._known.items()
-            if file not in followed
-            and (file in matched or file in copies or found.modified >= cursor.modified)
+            if file not in taken
+            # Of what was not read at all, a copy that is read anyway needs no place to go on from.
+            and not (file in self._matched and cursor.position == 0)
+            and (file in self._matched or file in copies or found.modified >= cursor.modified)
             and (related(found.path, cursor.path) or related(found.path, cursor.origin))
         ]
         return sorted(candidates, key=lambda found: (found.file in copies, found.modified), reverse=True)
 
     def _move(self, stream: Stream, body: Body, found: Found) -> None:
+        stream.cursor.path, stream.cursor.gone, stream.linked = found.path, 0.0, True
+        self._changed = True
+        if stream.cursor.parent:
+            stream.cursor.file = found.file
+            body.close()
+            return
         for copy in [s for s in self.streams.values() if s.cursor.parent and s.cursor.file == found.file]:
             del self.streams[copy.cursor.key]
         stream.attach(body)
-        stream.cursor.path, stream.linked = found.path, True
-        self._changed = True
+
+    def _replace(self, stream: Stream, body: Body, found: Found) -> None:
+        """Go on in the file of which the stream's own turns out to be a copy."""
+        self._move(stream, body, found)
+        stream.cursor.origin = found.path
 
     def _review(self, copy: Stream) -> None:
         """Look whether a copy still is one; if not, it is a log of its own."""
         cursor = copy.cursor
         found = self._known.get(cursor.file)
-        if found is None:
-            if self.options.clock() - cursor.gone > self.options.linger_seconds:
-                del self.streams[cursor.key]
-            return
-        body = self._open(found)
-        if body is None:
+        body = None if found is None else self._open(found)
+        if found is None or body is None:
             return
         original = self.streams.get(cursor.parent)
-        if original is None or self.is_lost(original):
+        if not body.holds(cursor):
+            body.close()
+            cursor.file, copy.linked = NOWHERE, False
+            self._changed = True
+        elif original is None or self.is_lost(original):
             self._orphan(copy, original, body)
-            return
+        else:
+            self._reconsider(copy, found, body)
+
+    def _reconsider(self, copy: Stream, found: Found, body: Body) -> None:
+        cursor = copy.cursor
         verdict, parent = self._compare(found, body)
         if verdict is Likeness.OTHER:
             self._release(copy, body, passed=False)
         elif verdict is Likeness.LONGER and parent is not None:
-            self._move(parent, body, found)
+            self._replace(parent, body, found)
         else:
             cursor.parent = parent.cursor.key if parent is not None else cursor.parent
-            cursor.head = Print.of(body.head())
+            copy.note_size(body)
             body.close()
 
     def _orphan(self, copy: Stream, original: Stream | None, body: Body) -> None:
@@ -206,7 +254,7 @@ class Tracker:
             # It may be on its way to another name.
             body.close()
         else:
-            self._release(copy, body, passed=copy.cursor.head.matches(body.head()))
+            self._release(copy, body, passed=original is None or original.cursor.position > 0)
 
     def _release(self, copy: Stream, body: Body, *, passed: bool) -> None:
         copy.cursor.parent = ""
@@ -214,7 +262,7 @@ class Tracker:
         if passed:
             copy.start_at_size(body)
         else:
-            copy.cursor.head = Print.of(body.head())
+            copy.start_anew(body)
         self._changed = True
 
     def _classify(self, found: Found) -> None:
@@ -224,7 +272,7 @@ class Tracker:
         verdict, parent = self._compare(found, body)
         head = Print.of(body.head())
         if verdict is Likeness.LONGER and parent is not None:
-            self._move(parent, body, found)
+            self._replace(parent, body, found)
         elif verdict is Likeness.UNSURE or not head.size:
             body.close()
         else:
@@ -237,6 +285,7 @@ class Tracker:
         stream.linked = True
         if parent is not None:
             cursor.parent = parent.cursor.key
+            stream.note_size(body)
             body.close()
             return
         stream.attach(body)
@@ -248,8 +297,8 @@ class Tracker:
             self._count_rotation(found)
 
     def _count_rotation(self, found: Found) -> None:
-        if found.file in self._truncated:
-            self._truncated.discard(found.file)
+        if found.file in self._counted:
+            self._counted.discard(found.file)
         elif any(s.cursor.origin == found.path for s in self.streams.values() if s.cursor.file != found.file):
             self.rotations["renamed"] += 1
         elif not self.first:
@@ -257,17 +306,16 @@ class Tracker:
 
     def _compare(self, found: Found, body: Body) -> tuple[Likeness, Stream | None]:
         """How a file compares with the stream it is most like."""
-        verdict = Likeness.OTHER
-        for stream in self.streams.values():
+        best: tuple[Likeness, Stream | None] = Likeness.OTHER, None
+        for stream in sorted(self.streams.values(), key=lambda stream: stream.cursor.position):
             cursor = stream.cursor
             if cursor.parent or self.is_lost(stream) or cursor.file == found.file:
                 continue
             if may_be_copy(found, cursor, linked=stream.linked):
-                result = self._likeness(body, stream)
-                if result in (Likeness.COPY, Likeness.LONGER):
-                    return result, stream
-                verdict = Likeness.UNSURE if result is Likeness.UNSURE else verdict
-        return verdict, None
+                verdict = self._likeness(body, stream)
+                if verdict is not Likeness.OTHER and verdict >= best[0]:
+                    best = verdict, stream
+        return best
 
     def _likeness(self, body: Body, stream: Stream) -> Likeness:
         if not head_allows(body, stream.cursor):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 256
+TELLING_BYTES = 64
 
 FileId = tuple[int, int]
 """Device and inode."""

@@ -7,7 +7,7 @@ import msgspec
 from kvcache_exporter.requests.body import Body, GzipBody, read_on
 from kvcache_exporter.requests.cursor import Cursor
 from kvcache_exporter.requests.framing import OVERFLOW, Framer
-from kvcache_exporter.requests.identity import HEAD_BYTES, TAIL_BYTES, Print
+from kvcache_exporter.requests.identity import HEAD_BYTES, NO_PRINT, TAIL_BYTES, Print
 
 
 class Batch(NamedTuple):
@@ -27,7 +27,7 @@ class Stream:
         self.cursor = cursor
         self.body: Body | None = None
         self.limit = 0
-        """Size of the file on disk, up to which it may be read in this poll."""
+        """Size of the file on disk, up to which it may be read in this poll; -1 before it was measured."""
         self.linked = False
         """Whether a name leads to the file."""
         self.checked = (-1, -1)
@@ -40,7 +40,7 @@ class Stream:
             cursor.discarding = False
         self._at = cursor.offset
         self._to_skip = cursor.skip
-        self._stalled = -1
+        self._stalled = -2
         self._framer = Framer(max_line_bytes)
         self._max_line = max_line_bytes
         self._block = min(block_bytes, max_line_bytes + 1)
@@ -48,13 +48,13 @@ class Stream:
     @property
     def drained(self) -> bool:
         """Whether there was nothing more to read at the last try."""
-        return self.limit == self._stalled or self.lag == 0
+        return self.limit >= 0 and (self.limit == self._stalled or self.lag == 0)
 
     @property
     def lag(self) -> int:
         """Bytes on disk that are not read; compressed ones of a gzipped file."""
         if self.body is not None and self.body.gz:
-            return 0 if self.limit in (self.cursor.compressed, self._stalled) else self.limit
+            return 0 if self.limit in (self.cursor.compressed, self._stalled) else max(0, self.limit)
         return max(0, self.limit - self._at)
 
     def attach(self, body: Body) -> None:
@@ -64,7 +64,7 @@ class Stream:
         self.body = body
         self.cursor.file = found.st_dev, found.st_ino
         self.cursor.gone = 0.0
-        self.limit, self._stalled = 0, -1
+        self.limit, self._stalled = -1, -2
 
     def detach(self) -> None:
         if self.body is not None:
@@ -77,12 +77,16 @@ class Stream:
             self.limit, self.active = size, now
 
     def see_head(self) -> None:
-        """Take more of the head into the fingerprint while the file grows."""
-        head = self.cursor.head
-        if self.body is not None and head.size < min(HEAD_BYTES, self.limit):
-            seen = self.body.head()
-            if head.matches(seen):
-                self.cursor.head = Print.of(seen)
+        """Take more of the head into the fingerprint, as far as it was read.
+
+        A copy need not have what was not read. Of a file not read at all, any head is better than none.
+        """
+        cursor = self.cursor
+        wanted = min(HEAD_BYTES, cursor.position or HEAD_BYTES)
+        if self.body is not None and cursor.head.size < wanted:
+            seen = self.body.head(wanted)
+            if cursor.position == 0 or cursor.head.matches(seen):
+                cursor.head = Print.of(seen)
 
     def start_at_end(self, body: Body) -> None:
         """Count what is there as read, up to the last complete line."""
@@ -95,6 +99,20 @@ class Stream:
         """Count every byte that is there as read."""
         self._start_at(body, body.stat().st_size)
 
+    def note_size(self, body: Body) -> None:
+        """Remember the content of a copy, which is not read itself, to know it again elsewhere."""
+        self.cursor.head = Print.of(body.head())
+        if not body.gz:
+            size = body.stat().st_size
+            self.cursor.position = size
+            tail = body.read(max(0, size - TAIL_BYTES), min(size, TAIL_BYTES))
+            self.cursor.tail, self.cursor.discarding = Print.of(tail), not tail.endswith(b"\n")
+
+    def start_anew(self, body: Body) -> None:
+        """Read what was taken for a copy from its beginning."""
+        self.cursor.head = Print.of(body.head())
+        self.cursor.position, self.cursor.tail, self.cursor.discarding = 0, NO_PRINT, False
+
     def _start_at(self, body: Body, position: int) -> None:
         if body.gz:
             self.cursor.whole, self.cursor.compressed = True, body.stat().st_size
@@ -104,13 +122,14 @@ class Stream:
     def _jump(self, body: Body, position: int) -> None:
         cursor = self.cursor
         cursor.position = self._at = cursor.offset = position
+        cursor.head = Print.of(body.head(min(position, HEAD_BYTES)))
         cursor.tail = Print.of(body.read(max(0, position - TAIL_BYTES), min(position, TAIL_BYTES)))
         cursor.discarding = position > 0 and body.read(position - 1, 1) != b"\n"
 
     def take(self) -> Batch | None:
         """The next complete lines; None when there are none for now."""
         body, cursor = self.body, self.cursor
-        if body is None or self.drained or (cursor.whole and not self._find_position(body)):
+        if body is None or self.limit < 0 or self.drained or (cursor.whole and not self._find_position(body)):
             return None
         size = self._block if body.gz else min(self._block, self.limit - self._at)
         seen = read_on(body, cursor, self._at, size)
@@ -205,6 +224,8 @@ class Stream:
         if self._at > cursor.position:
             cursor.ended = False
         if self._at >= cursor.position:
+            if cursor.position == 0:
+                cursor.head = Print.of(window[known:end][:HEAD_BYTES])
             cursor.position = self._at
             cursor.tail = Print.of(window[max(0, end - TAIL_BYTES) : end])
         cursor.offset = self._at - self._framer.held_bytes

@@ -97,7 +97,7 @@ class Follower:
     def positions(self) -> tuple[dict[str, bytes], set[str]]:
         """What to put into and delete from the saved state, to go on after the chunks handed out so far.
 
-        Holds all changes since the last `committed()`, so that a commit that failed needs no more than another.
+        Holds all changes since the last `committed()`: after a commit that failed, just try another.
         """
         current = {_SELF: self._encode_self()}
         for key, stream in self._tracker.streams.items():
