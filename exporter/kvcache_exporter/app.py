@@ -14,6 +14,7 @@ from kvcache_exporter.errors import ConfigError, KVCacheError
 from kvcache_exporter.exposition import Chunk, Renderer
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
+from kvcache_exporter.requests.formats.custom import check_fields
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.source import LogSource, SourceOptions
 from kvcache_exporter.scrape.collector import TargetCollector
@@ -30,11 +31,18 @@ _LOG_SECONDS = 1.0
 
 def read_config(path: Path) -> Config:
     """Raises ConfigError with every problem of the file."""
-    return load_config(
+    config = load_config(
         path,
         engines=["auto", *(engine.name for engine in ENGINES)],
         formats=[form.name for form in FORMATS],
     )
+    for number, source in enumerate(config.requests):
+        if source.format == "custom":
+            try:
+                check_fields(dict(source.fields))
+            except ValueError as error:
+                raise ConfigError([f"{path}: requests[{number}].fields: {error}"]) from error
+    return config
 
 
 class App:
@@ -50,6 +58,8 @@ class App:
         self._store = StateStore(_state_path(self.config))
         self.scheduler = Scheduler(self.config.scrape.interval, self.config.scrape.concurrency)
         self._targets = Targets(self.config.targets)
+        self._failures_before = 0
+        """Of discoveries that a reload replaced: the counter must not go back."""
         self._sources: dict[Hashable, LogSource] = {}
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -90,6 +100,7 @@ class App:
                 raise ConfigError([f"{self.path}: state.path cannot change while running; restart"])
             with self._lock:
                 self._open_sources(config)
+                self._failures_before += self._targets.failures
                 self._targets = Targets(config.targets)
                 self.config = config
         except KVCacheError as error:
@@ -106,6 +117,10 @@ class App:
         """What all targets and sources have to say; pages older than max_age are asked for again first."""
         self.scheduler.freshen(self.config.scrape.max_age, max_wait)
         return [*self.scheduler.blocks(), *(source.block for source in self.sources)]
+
+    @property
+    def discovery_failures(self) -> int:
+        return self._failures_before + self._targets.failures
 
     def discovery_problems(self) -> tuple[str, ...]:
         return self._targets.errors

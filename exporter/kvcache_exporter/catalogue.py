@@ -433,6 +433,13 @@ CONFIG_RELOAD_TIME = _metric(
     (),
     "Unix time of the last attempt to load the configuration that succeeded.",
 )
+DISCOVERY_FAILURES = _metric(
+    "counter",
+    _EXPORTER,
+    "exporter_discovery_failures_total",
+    (),
+    "Look-ups of targets that failed; the last known targets are kept.",
+)
 ACTIVE_SERIES = _metric(
     "gauge", _EXPORTER, "exporter_active_series", (), "Label sets on the page, a histogram counted once."
 )

@@ -72,6 +72,15 @@ class RequestRecord(NamedTuple):
         return self.prompt_tokens - self.cached_tokens - (self.written_tokens or 0)
 
 
+CUSTOM_PATHS = (
+    "prompt_tokens", "cached_tokens", "written_tokens", "output_tokens", "ttft_seconds", "ttft_ms",
+    "duration_seconds", "duration_ms", "timestamp", "model_name", "provider", "group", "status", "request_id",
+)  # fmt: skip
+"""Fields of `format: custom` whose value is a dotted path into the log entry."""
+CUSTOM_LITERALS = ("prompt_includes_cached", "granule", "minimum_tokens")
+"""Fields of `format: custom` whose value is meant as it stands: true or false, and two numbers of tokens."""
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """A well-formed log entry that is no finished model request: counted by its reason, kept out of rates."""

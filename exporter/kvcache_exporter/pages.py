@@ -79,6 +79,7 @@ class ExporterPages:
         yield Sample(c.BUILD_INFO, (__version__, platform.python_version()), 1.0)
         yield Sample(c.CONFIG_RELOAD_OK, (), float(self._app.reload_ok))
         yield Sample(c.CONFIG_RELOAD_TIME, (), self._app.reloaded)
+        yield Sample(c.DISCOVERY_FAILURES, (), float(self._app.discovery_failures))
         yield Sample(c.ACTIVE_SERIES, (), float(self._page.active))
 
 

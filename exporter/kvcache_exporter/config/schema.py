@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from kvcache_exporter.config import kinds
 from kvcache_exporter.config import labels as label_kinds
-from kvcache_exporter.model import RequestRecord
+from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS
 
 MIB = 1 << 20
 Problems = Iterator[tuple[str, str]]
@@ -18,8 +18,7 @@ NOTHING_TO_DO = (
 _MOVE_TO_FILE = "found a secret in the configuration; write it to a file and name the file in {}"
 _NOT_YET = "this version cannot {} yet; remove it"
 
-CUSTOM_FIELDS = frozenset(RequestRecord._fields) - {"written_by_ttl", "granule", "minimum_tokens"}
-"""What a custom log format can find in a line; the rest of a record is knowledge about the provider."""
+CUSTOM_FIELDS = frozenset((*CUSTOM_PATHS, *CUSTOM_LITERALS))
 
 Seconds = Annotated[float, kinds.duration(0.1, 86400.0)]
 

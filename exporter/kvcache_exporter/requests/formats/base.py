@@ -29,7 +29,7 @@ class Decoder(Protocol):
     """Decodes the lines of one file, in order; may hold back entries that need later lines."""
 
     def decode(self, lines: Sequence[bytes]) -> list[Entry]:
-        """Entries that these complete lines finish; a line may give none (half an event) or many (an array)."""
+        """Entries that these complete lines finish; a line may give none (half an event) or many."""
         ...
 
     def flush(self) -> list[Entry]:
@@ -48,7 +48,8 @@ class Decoder(Protocol):
 class Format(Protocol):
     """One log format; instances stand in the tuple FORMATS."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def recognises(self, sample: Mapping[str, object]) -> bool:
         """Whether a decoded log entry looks like this format; used by `format: auto`."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.lines import LineDecoder
@@ -14,14 +14,6 @@ from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.statuses import failure_of_status, status_word
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, milliseconds, number, refusal, seconds, token
-
-PATH_FIELDS = (
-    "prompt_tokens", "cached_tokens", "written_tokens", "output_tokens", "ttft_seconds", "ttft_ms",
-    "duration_seconds", "duration_ms", "timestamp", "model_name", "provider", "group", "status", "request_id",
-)  # fmt: skip
-"""Fields whose value is a path into the entry."""
-LITERAL_FIELDS = ("prompt_includes_cached", "granule", "minimum_tokens")
-"""Fields whose value is meant as it stands: "true" or "false", and two numbers of tokens."""
 
 
 class _AnyObject(msgspec.Struct):
@@ -34,7 +26,7 @@ class CustomDecoder(LineDecoder):
     def __init__(self, options: DecoderOptions) -> None:
         super().__init__(_AnyObject)
         check_fields(options.fields)
-        paths = {name: path for name, path in options.fields.items() if name in PATH_FIELDS}
+        paths = {name: path for name, path in options.fields.items() if name in CUSTOM_PATHS}
         if options.group_by:
             paths["group"] = options.group_by
         self._paths = paths
@@ -88,7 +80,7 @@ class CustomDecoder(LineDecoder):
 
 def check_fields(fields: Mapping[str, str]) -> None:
     """Raises ValueError that says which entry of the table is wrong and what would be right."""
-    known = (*PATH_FIELDS, *LITERAL_FIELDS)
+    known = (*CUSTOM_PATHS, *CUSTOM_LITERALS)
     for name, text in fields.items():
         if name not in known:
             raise ValueError(f"fields: unknown field {name!r}: use {', '.join(known)}")
