@@ -15,8 +15,7 @@ from kvcache_exporter.demo.answers import answers
 from kvcache_exporter.demo.playback import EngineServer, LogWriter, RecordedEngine, load_recording
 from kvcache_exporter.errors import KVCacheError
 from kvcache_exporter.pages import ExporterPages
-from kvcache_exporter.web import web_server
-from kvcache_exporter.webserver import WebServer
+from kvcache_exporter.web import WebServer, web_server
 
 _CONFIG = """scrape: {{interval: 1s, timeout: 1s, max_age: 500ms}}
 targets:

@@ -11,8 +11,7 @@ from kvcache_exporter.app import App
 from kvcache_exporter.commands import logs
 from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.pages import ExporterPages
-from kvcache_exporter.web import web_server
-from kvcache_exporter.webconfig import WebConfig
+from kvcache_exporter.web import WebConfig, web_server
 
 log = logging.getLogger(__name__)
 

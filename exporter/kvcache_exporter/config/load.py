@@ -129,7 +129,8 @@ def section_hints(section: type[Section]) -> dict[str, Any]:
 
 
 def _required(section: type[Section]) -> list[str]:
-    return [f.name for f in dataclasses.fields(section) if f.default is dataclasses.MISSING]  # type: ignore[arg-type]
+    fields = dataclasses.fields(section)  # type: ignore[arg-type]
+    return [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
 
 
 def _known(hints: Collection[str]) -> str:

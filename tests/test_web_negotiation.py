@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache_exporter.webnegotiation import accepts_gzip, prefers_openmetrics
+from kvcache_exporter.web.negotiation import accepts_gzip, prefers_openmetrics
 
 # As captured from Prometheus 2.42, and as Prometheus 3.x builds them from its default scrape protocols.
 PROMETHEUS_2_42 = (

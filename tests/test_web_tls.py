@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kvcache_exporter.webconfig import WebConfig
-from kvcache_exporter.webhttp import Request, Response, text
-from kvcache_exporter.webserver import WebServer
-from kvcache_exporter.webservice import Limits
-from kvcache_exporter.webtls import CIPHERS, CURVES
+from kvcache_exporter.web import WebConfig, WebServer
+from kvcache_exporter.web import config as web_config
+from kvcache_exporter.web.connection import Limits
+from kvcache_exporter.web.endpoints import Request, Response, text
+from kvcache_exporter.web.tls import CIPHERS, CURVES
 
 REQUEST = b"GET / HTTP/1.0\r\n\r\n"
 Respond = Callable[[Request], Response]
@@ -83,7 +83,8 @@ def authority(folder: Path, name: str = "ca") -> Authority:
 
 
 @pytest.fixture
-def ca(tmp_path: Path) -> Authority:
+def ca(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    monkeypatch.setattr(web_config, "READ_SECONDS", 0.0)
     made = authority(tmp_path)
     made.issue("server", x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
     made.issue("client", x509.DNSName("prometheus.example"), x509.IPAddress(ipaddress.ip_address("::1")))
@@ -96,7 +97,7 @@ def serve(
 ) -> Iterator[WebServer]:
     file = ca.folder / "web.yml"
     file.write_text(f"tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n{extra}")
-    with WebServer("127.0.0.1:0", respond, WebConfig(file).current, limits) as server:
+    with WebServer("127.0.0.1:0", respond, WebConfig(file), limits) as server:
         yield server
 
 
@@ -134,7 +135,7 @@ def test_https_serves_many_requests_on_one_connection(ca: Authority) -> None:
 
 
 def test_a_big_page_comes_through_tls_whole(ca: Authority) -> None:
-    page = Response(200, bytes(range(256)) * 20000)
+    page = Response(200, bytes(range(256)) * 20000, {})
     with serve(ca, respond=lambda _: page) as server:
         answer = ask(server, client(ca))
     assert answer.endswith(b"\r\n\r\n" + page.body)
@@ -156,8 +157,9 @@ def test_tls_1_2_and_1_3_are_spoken_by_default(ca: Authority, version: ssl.TLSVe
 def test_tls_1_2_can_be_refused(ca: Authority, extra: str) -> None:
     context = client(ca)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with serve(ca, extra) as server, pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
-        ask(server, context)
+    with serve(ca, extra) as server:
+        assert refused(server, context)
+        assert not refused(server, client(ca))
 
 
 def test_only_the_chosen_cipher_suite_is_spoken(ca: Authority) -> None:
@@ -170,8 +172,7 @@ def test_only_the_chosen_cipher_suite_is_spoken(ca: Authority) -> None:
         ):
             assert (secured.cipher() or ("",))[0] == "ECDHE-ECDSA-CHACHA20-POLY1305"
         context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
-        with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):
-            ask(server, context)
+        assert refused(server, context)
 
 
 def test_openssl_knows_every_cipher_and_curve_that_is_offered() -> None:
@@ -183,11 +184,18 @@ def test_openssl_knows_every_cipher_and_curve_that_is_offered() -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ecdh_curve(name)
 
 
+def refused(server: WebServer, context: ssl.SSLContext) -> bool:
+    """asyncio hangs up without saying why."""
+    try:
+        return ask(server, context) == b""
+    except OSError:
+        return True
+
+
 def test_a_client_without_a_certificate_is_refused(ca: Authority) -> None:
     with serve(ca, CLIENT_AUTH) as server:
         assert ask(server, client(ca, "client")).startswith(b"HTTP/1.1 200 ")
-        with pytest.raises(OSError, match="CERTIFICATE_REQUIRED"):
-            ask(server, client(ca))
+        assert refused(server, client(ca))
 
 
 def test_a_client_of_another_authority_is_refused(ca: Authority) -> None:
@@ -195,10 +203,21 @@ def test_a_client_of_another_authority_is_refused(ca: Authority) -> None:
     other.issue("stranger", x509.DNSName("prometheus.example"))
     given = CLIENT_AUTH.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
     for extra in (CLIENT_AUTH, given):
-        with serve(ca, extra) as server, pytest.raises(OSError, match="UNKNOWN_CA"):
-            ask(server, client(ca, "stranger"))
+        with serve(ca, extra) as server:
+            assert refused(server, client(ca, "stranger"))
     with serve(ca, given) as server:
         assert ask(server, client(ca)).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_rotated_authority_decides_about_the_next_client(ca: Authority) -> None:
+    """The whole context is a new one; a callback for SNI would change certificates only."""
+    other = authority(ca.folder, "other")
+    other.issue("stranger", x509.DNSName("prometheus.example"))
+    with serve(ca, CLIENT_AUTH) as server:
+        context, stranger = client(ca, "client"), client(ca, "stranger")
+        shutil.copy(ca.folder / "other.pem", ca.folder / "ca.pem")
+        assert refused(server, context)
+        assert ask(server, stranger).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
@@ -207,11 +226,7 @@ def test_a_client_of_another_authority_is_refused(ca: Authority) -> None:
 )
 def test_only_clients_with_an_allowed_san_are_served(ca: Authority, names: str, admitted: bool) -> None:
     with serve(ca, f"{CLIENT_AUTH}  client_allowed_sans: {names}\n") as server:
-        try:
-            answer = ask(server, client(ca, "client"))
-        except OSError:
-            answer = b""
-        assert answer.startswith(b"HTTP/1.1 200 ") == admitted
+        assert refused(server, client(ca, "client")) != admitted
 
 
 def test_a_rotated_certificate_is_used_for_the_next_connection(ca: Authority) -> None:
@@ -247,23 +262,29 @@ def test_a_file_that_loses_its_tls_section_does_not_go_plain(
     assert "tls_server_config: gone from the file" in caplog.text
 
 
-def test_a_plain_client_is_told_to_use_https(ca: Authority) -> None:
+def test_a_plain_client_gets_no_answer(ca: Authority) -> None:
     with serve(ca) as server, socket.create_connection(server.address, timeout=10) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        answer = b"".join(iter(lambda: sock.recv(65536), b""))
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    assert answer.endswith(b"this port speaks HTTPS; use https://\n")
+        assert gone(sock)
 
 
-def test_unfinished_handshakes_take_no_worker_and_end(ca: Authority) -> None:
-    with serve(ca, limits=Limits(workers=2, head_seconds=1.0)) as server:
+def gone(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_unfinished_handshakes_count_as_connections_and_end(ca: Authority) -> None:
+    with serve(ca, limits=Limits(connections=50, first_seconds=1.0)) as server:
         socks = [socket.create_connection(server.address, timeout=10) for _ in range(100)]
         for sock in socks:
             sock.sendall(b"\x16\x03\x01\x02\x00\x01\x00")
         started = time.monotonic()
         assert ask(server, client(ca)).startswith(b"HTTP/1.1 200 ")
-        assert time.monotonic() - started < 0.8
-        assert all(sock.recv(100) == b"" for sock in socks)
+        assert all(gone(sock) for sock in socks[:50])
+        assert time.monotonic() - started < 0.9
+        assert all(gone(sock) for sock in socks)
         assert time.monotonic() - started < 5
         for sock in socks:
             sock.close()

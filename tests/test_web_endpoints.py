@@ -3,14 +3,17 @@
 import gzip
 import http.client
 import logging
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 
 import pytest
 import requests
 
-from kvcache_exporter.web import OPENMETRICS_FORMAT, ROUTES, TEXT_FORMAT, web_server
-from kvcache_exporter.webserver import WebServer
+from kvcache_exporter.web import WebServer, web_server
+from kvcache_exporter.web.endpoints import OPENMETRICS_FORMAT, ROUTES, TEXT_FORMAT
 
 
 @dataclass
@@ -21,9 +24,11 @@ class FixedPages:
     is_ready: bool = True
     lines: int = 1
     reloads: int = 0
+    seconds: float = 0.0
     failures: list[Exception] = field(default_factory=list)
 
     def metrics(self, openmetrics: bool) -> bytes:
+        time.sleep(self.seconds)
         if self.failures:
             raise self.failures.pop()
         return b'kvcache_usage_ratio{target="a"} 0.5\n' * self.lines + (b"# EOF\n" if openmetrics else b"")
@@ -32,6 +37,7 @@ class FixedPages:
         return self.is_ready
 
     def reload(self) -> str | None:
+        time.sleep(self.seconds)
         self.reloads += 1
         return self.reason
 
@@ -163,6 +169,26 @@ def test_a_page_of_another_site_cannot_reload(server: WebServer, pages: FixedPag
         assert answer.status_code == 403
     own = requests.post(server.url + "/-/reload", headers={"Origin": server.url}, timeout=10)
     assert (own.status_code, pages.reloads) == (200, 1)
+
+
+def test_16_scrapes_and_a_reload_at_work_do_not_hold_up_one_another(
+    server: WebServer, pages: FixedPages
+) -> None:
+    pages.seconds = 1.0
+    started = time.monotonic()
+    with ThreadPoolExecutor(17) as clients:
+        scrapes = [clients.submit(get, server, "/metrics") for _ in range(16)]
+        reload = clients.submit(requests.post, server.url + "/-/reload", timeout=10)
+        assert get(server, "/-/healthy").status_code == 200
+        assert time.monotonic() - started < 1.0
+        assert {job.result().status_code for job in [*scrapes, reload]} == {200}
+    assert time.monotonic() - started < 3.0
+
+
+def test_no_header_tells_what_serves(server: WebServer) -> None:
+    headers = get(server, "/metrics").headers
+    assert "Server" not in headers
+    assert parsedate_to_datetime(headers["Date"])
 
 
 def test_a_failing_page_is_500_and_logged_and_the_next_request_works(

@@ -1,7 +1,6 @@
 """The web configuration file: its literal complaints, and what happens when it changes while in use."""
 
 import logging
-import os
 from pathlib import Path
 
 import bcrypt
@@ -9,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache_exporter import webconfig
 from kvcache_exporter.errors import ConfigError
-from kvcache_exporter.webconfig import Settings, WebConfig, load
+from kvcache_exporter.web import config as web_config
+from kvcache_exporter.web.config import Settings, WebConfig, load
 
 FIXTURES = Path(__file__).parent / "fixtures" / "web"
 HASH = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(web_config, "READ_SECONDS", 0.0)
     (tmp_path / "a.pem").write_text("not a certificate")
     (tmp_path / "a.key").write_text("not a key")
     (tmp_path / "empty.pem").touch()
@@ -42,51 +42,30 @@ def test_a_bad_file_gets_this_very_complaint(folder: Path, content: str, expecte
     assert str(caught.value) == expected.replace("FILE", str(file)).replace("DIR", str(folder))
 
 
-def test_endless_nesting_is_refused(folder: Path) -> None:
-    (folder / "web.yml").write_text("[" * 5000)
-    with pytest.raises(ConfigError, match=r"web\.yml:1:1: file: nested too deeply; flatten it"):
-        load(folder / "web.yml")
-
-
-def test_an_unknown_cipher_names_the_known_ones(folder: Path) -> None:
-    file = folder / "web.yml"
-    file.write_text("tls_server_config:\n  cert_file: a.pem\n  cipher_suites:\n    - TLS_RSA_WITH_RC4\n")
-    with pytest.raises(ConfigError) as caught:
-        load(file)
-    problem = caught.value.problems[-1]
-    assert problem.startswith(f"{file}:4:7: tls_server_config.cipher_suites[0]: expected one of TLS_ECDHE_")
-    assert problem.endswith("found `TLS_RSA_WITH_RC4`")
-
-
-def test_every_problem_of_a_file_is_told_at_once(folder: Path) -> None:
+def test_every_problem_of_a_file_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         load(FIXTURES / "many_problems.bad.yml")
-    places = [problem.split(": ")[:2] for problem in caught.value.problems]
-    assert [place[1] for place in places] == [
+    places = [problem.split(": ")[1] for problem in caught.value.problems]
+    assert places == [
         "rate_limit",
+        "tls_server_config",
         "tls_server_config.cert_file",
-        "tls_server_config.key_file",
         "http_server_config.http3",
         "basic_auth_users.ann",
     ]
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: \x00", b"#" * ((1 << 20) + 1)])
-def test_a_file_that_is_no_text_is_refused(folder: Path, content: bytes) -> None:
-    (folder / "web.yml").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"web\.yml:1:1: file: "):
-        load(folder / "web.yml")
-
-
 def test_a_missing_file_is_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yml:1:1: file: cannot be read: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"none\.yml:1:1: document: cannot be read: No such file"):
         WebConfig(folder / "none.yml")
 
 
 def test_no_complaint_shows_what_stands_for_a_password(folder: Path) -> None:
-    (folder / "web.yml").write_text("basic_auth_users:\n  ann: hunter2\n  bob: [hunter2]\n")
+    users = 'ann: hunter2, bob: [hunter2], eve: "hunter2\\x01"'
+    (folder / "web.yml").write_text(f"basic_auth_users: {{{users}}}")
     with pytest.raises(ConfigError) as caught:
         load(folder / "web.yml")
+    assert len(caught.value.problems) == 3
     assert "hunter2" not in str(caught.value)
 
 
@@ -107,17 +86,11 @@ def test_any_file_gives_settings_or_a_complaint(
     assert all(problem.startswith(f"{file}:") for problem in problems)
 
 
-@pytest.mark.parametrize("content", ["", "# nothing\n", "tls_server_config: {}\n", "tls_server_config:\n"])
+@pytest.mark.parametrize("content", ["", "# nothing\n", "{}\n"])
 def test_an_empty_file_means_plain_http_for_everybody(folder: Path, content: str) -> None:
     (folder / "web.yml").write_text(content)
     settings = load(folder / "web.yml")
     assert (settings.tls, settings.users, settings.headers) == (None, None, {})
-
-
-def test_http2_is_accepted_with_a_note(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (folder / "web.yml").write_text("http_server_config: {http2: true}\n")
-    WebConfig(folder / "web.yml")
-    assert "http2 has no effect" in caplog.text
 
 
 def test_headers_may_be_set_and_blank_ones_are_not(folder: Path) -> None:
@@ -138,16 +111,33 @@ def test_a_changed_file_is_in_force_at_the_next_look(folder: Path) -> None:
     file = folder / "web.yml"
     file.write_text("http_server_config: {headers: {X-Frame-Options: deny}}")
     config = WebConfig(file)
-    before = config.current()
-    assert config.current() is before
     replace(file, "http_server_config: {headers: {X-Frame-Options: sameorigin}}")
     assert config.current().headers == {"X-Frame-Options": "sameorigin"}
 
 
+def test_between_looks_the_file_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = folder / "web.yml"
+    file.write_text("")
+    config = WebConfig(file)
+    monkeypatch.setattr(web_config, "READ_SECONDS", 60.0)
+    before = config.current()
+    assert config.current() is before
+
+
+def test_known_passwords_stay_known_while_the_users_stay_the_same(folder: Path) -> None:
+    file = folder / "web.yml"
+    file.write_text(f"basic_auth_users: {{ann: {HASH}}}")
+    config = WebConfig(file)
+    users = config.current().users
+    replace(file, f"basic_auth_users: {{ann: {HASH}}}\nhttp_server_config: {{}}")
+    assert config.current().users is users
+    replace(file, f"basic_auth_users: {{bob: {HASH}}}")
+    assert config.current().users is not users
+
+
 def test_a_bad_new_file_leaves_the_old_settings_and_is_logged_once(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(webconfig, "RETRY_SECONDS", 0.0)
     file = folder / "web.yml"
     file.write_text(f"basic_auth_users: {{ann: {HASH}}}")
     config = WebConfig(file)
@@ -156,9 +146,6 @@ def test_a_bad_new_file_leaves_the_old_settings_and_is_logged_once(
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1
     assert "basic_auth_users.ann: expected a bcrypt hash" in errors[0].getMessage()
-    replace(file, f"basic_auth_users: {{bob: {HASH}}}")
-    old = config.current().users
-    assert old is config.current().users
 
 
 @pytest.mark.parametrize("content", ["", "http_server_config: {}\n"])
@@ -169,7 +156,6 @@ def test_a_file_that_loses_its_users_does_not_open_the_door(
     file.write_text(f"basic_auth_users: {{ann: {HASH}}}")
     config = WebConfig(file)
     file.write_text(content)
-    os.utime(file, ns=(1, 1))
     assert config.current().users is not None
     assert "basic_auth_users: gone from the file; to serve without it, restart the exporter" in caplog.text
 

@@ -1,0 +1,137 @@
+"""The HTTP server: uvicorn in a thread of its own, on a socket that is bound at once."""
+
+import asyncio
+import functools
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from kvcache_exporter.errors import ConfigError, KVCacheError
+from kvcache_exporter.web.application import Application
+from kvcache_exporter.web.config import WebConfig
+from kvcache_exporter.web.connection import Connection, Limits
+from kvcache_exporter.web.endpoints import Endpoints, Pages, Request, Response
+
+MAX_HEAD_BYTES = 16 << 10
+GRACE_SECONDS = 5
+"""How long running requests may take to end once the server is told to stop."""
+
+_FLAG = "--web.listen-address"
+
+
+class WebServer:
+    """Bound when made, so that a taken port is known at once; serves from `start` to `stop`."""
+
+    def __init__(
+        self,
+        listen: str,
+        respond: Callable[[Request], Response],
+        config: WebConfig | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Raises what `listen_on` raises."""
+        self._config = config or WebConfig()
+        self._listener = listen_on(listen)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self._application = Application(respond, self._config.current)
+        self._uvicorn = _uvicorn(self._application, self._config, limits or Limits())
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where to reach the server from this machine."""
+        return url_of(self.address, self._config.scheme)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Takes no new connections and lets running requests end."""
+        self._uvicorn.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join(GRACE_SECONDS + 2.0)
+        self._application.close()
+        self._listener.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def _serve(self) -> None:
+        await self._uvicorn.serve([self._listener])
+        for connection in list(self._uvicorn.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+
+def web_server(listen: str, pages: Pages, config: WebConfig | None = None) -> WebServer:
+    """A bound server that `start` sets going; raises ConfigError or KVCacheError."""
+    return WebServer(listen, Endpoints(pages).respond, config)
+
+
+def _uvicorn(application: Application, config: WebConfig, limits: Limits) -> uvicorn.Server:
+    protocol: Any = functools.partial(Connection, settings=config.current, limits=limits)
+    options = uvicorn.Config(
+        application,
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        # Its warnings are about single clients and come as often as these like.
+        log_level=logging.ERROR,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        # One connection more than there is room for is told so.
+        limit_concurrency=limits.connections + 1,
+        timeout_keep_alive=int(limits.next_seconds),
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+    )
+    return uvicorn.Server(options)
+
+
+def parse_listen(address: str) -> tuple[str, int]:
+    """Host (empty = all interfaces) and port; raises ConfigError."""
+    try:
+        parts = urlsplit(f"//{address}")
+        port = parts.port
+    except ValueError:
+        port = None
+    if port is None or parts.netloc != address:
+        raise ConfigError([f"{_FLAG}: expected host:port, :port or [ipv6]:port, found `{address}`"])
+    return parts.hostname or "", port
+
+
+def listen_on(address: str) -> socket.socket:
+    """Raises ConfigError for a malformed address, KVCacheError if it cannot be listened on."""
+    host, port = parse_listen(address)
+    everywhere = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if everywhere or ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, dualstack_ipv6=everywhere)
+    except OSError as error:
+        # Not error.strerror: create_server puts the address into it once more.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        message = f"cannot listen on {address}: {reason}; stop what uses it or choose another {_FLAG}"
+        raise KVCacheError(message) from error
+    # Connections inherit it; asyncio only sets it where the protocol is named, and here it is 0.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def url_of(address: tuple[str, int], scheme: str) -> str:
+    """Where this machine reaches what listens there."""
+    host, port = address
+    host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104  compared, not bound
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
