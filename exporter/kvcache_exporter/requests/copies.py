@@ -1,11 +1,13 @@
 """Tells whether a file is another log, or a copy of one that is being followed."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 from kvcache_exporter.requests.body import Body
 from kvcache_exporter.requests.cursor import Cursor
-from kvcache_exporter.requests.identity import HEAD_BYTES, TAIL_BYTES, TELLING_BYTES, related
-from kvcache_exporter.requests.listing import Found
+from kvcache_exporter.requests.identity import HEAD_BYTES, TAIL_BYTES, TELLING_BYTES, family, related
+from kvcache_exporter.requests.listing import Disk, Found
+from kvcache_exporter.requests.stream import Stream
 
 
 class Likeness(IntEnum):
@@ -21,15 +23,56 @@ class Likeness(IntEnum):
     """All of it is in the followed file."""
 
 
-def may_be_copy(found: Found, cursor: Cursor, linked: bool) -> bool:
-    """Whether names allow that this file is a copy of the cursor's."""
-    if linked and found.path == cursor.origin != cursor.path:
+class Relatives:
+    """Finds the stream that a file is most like, among those whose names go with the file's."""
+
+    def __init__(self, streams: Iterable[Stream]) -> None:
+        self._families: dict[tuple[str, str], dict[str, Stream]] = {}
+        for stream in streams:
+            self.add(stream)
+
+    def add(self, stream: Stream) -> None:
+        for path in (stream.cursor.path, stream.cursor.origin):
+            self._families.setdefault(family(path), {})[stream.cursor.key] = stream
+
+    def most_like(self, found: Found, body: Body, disk: Disk) -> tuple[Likeness, Stream | None]:
+        """Streams that lost their file, and copies, are not asked."""
+        best: tuple[Likeness, Stream | None] = Likeness.OTHER, None
+        streams = self._families.get(family(found.path), {}).values()
+        for stream in sorted(streams, key=lambda stream: stream.cursor.position):
+            if _may_be_copy(found, stream):
+                verdict = _compare(body, stream, disk)
+                if verdict is not Likeness.OTHER and verdict >= best[0]:
+                    best = verdict, stream
+        return best
+
+
+def _may_be_copy(found: Found, stream: Stream) -> bool:
+    cursor = stream.cursor
+    if cursor.parent or stream.is_lost or cursor.file == found.file:
+        return False
+    if stream.linked and found.path == cursor.origin != cursor.path:
         # Renamed and created anew: the same first lines do not make it the same log.
         return False
     return related(found.path, cursor.path) or related(found.path, cursor.origin)
 
 
-def head_allows(candidate: Body, cursor: Cursor) -> bool:
+def _compare(candidate: Body, stream: Stream, disk: Disk) -> Likeness:
+    if not _head_allows(candidate, stream.cursor):
+        return Likeness.OTHER
+    if stream.body is not None:
+        return likeness(candidate, stream.cursor, stream.body)
+    found = disk.known.get(stream.cursor.file)
+    followed = None if found is None else disk.open(found)
+    if followed is None:
+        return Likeness.UNSURE
+    try:
+        return likeness(candidate, stream.cursor, followed)
+    finally:
+        followed.close()
+
+
+def _head_allows(candidate: Body, cursor: Cursor) -> bool:
     """Whether the first bytes leave it open that this is a copy of the cursor's file."""
     head = candidate.head(cursor.head.size)
     return len(head) < cursor.head.size or cursor.head.matches(head)

@@ -1,6 +1,8 @@
 """How a log file is recognised again: by what it holds, since names and inodes are reused."""
 
 import os
+import re
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ class Print(NamedTuple):
 
 
 NO_PRINT = Print()
+_BOUNDARIES = ("", *"-_+~@")
 
 
 def related(one: str, other: str) -> bool:
@@ -37,14 +40,19 @@ def related(one: str, other: str) -> bool:
     `a.log` goes with `a.log.1`, `a.log.1.gz`, `a-20251129.log`; files of the same content whose names do not
     go together are two logs.
     """
-    (folder, name), (other_folder, other_name) = os.path.split(one), os.path.split(other)
-    short, long = sorted((_stem(name), _stem(other_name)), key=len)
-    return folder == other_folder and long.startswith(short) and long[len(short) :][:1] in ("", *"-_+~@")
+    folder, name = _folder_and_stem(one)
+    other_folder, other_name = _folder_and_stem(other)
+    short, long = sorted((name, other_name), key=len)
+    return folder == other_folder and long.startswith(short) and long[len(short) :][:1] in _BOUNDARIES
 
 
-def _stem(name: str) -> str:
-    return name[:1] + name[1:].split(".", 1)[0]
+def family(path: str) -> tuple[str, str]:
+    """Files that are related are of one family."""
+    folder, stem = _folder_and_stem(path)
+    return folder, re.split(r"[-_+~@]", stem, maxsplit=1)[0]
 
 
-def folder_of(path: str) -> str:
-    return os.path.split(path)[0]
+@lru_cache(maxsize=16384)
+def _folder_and_stem(path: str) -> tuple[str, str]:
+    folder, name = os.path.split(path)
+    return folder, name[:1] + name[1:].split(".", 1)[0]

@@ -1,4 +1,4 @@
-"""Which files there are: those that a source's patterns match, and their neighbours."""
+"""The files on disk: those that a source's patterns match, and their neighbours."""
 
 # Runs at every poll over whole folders, where a Path per file would cost more than the reading.
 # ruff: noqa: PTH112, PTH116, PTH120, PTH207
@@ -9,6 +9,8 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from kvcache_exporter.requests.body import Body, open_body
+from kvcache_exporter.requests.cursor import Cursor
 from kvcache_exporter.requests.identity import FileId
 
 
@@ -21,6 +23,40 @@ class Found(NamedTuple):
     size: int
     modified: int
     """Nanoseconds since 1970."""
+
+    def is_shorter_than(self, cursor: Cursor) -> bool:
+        """Whether so little is in the file that it is not opened, and the cursor has seen more."""
+        return self.size < min(2, max(cursor.position, cursor.head.size))
+
+
+class Disk:
+    """What a source's patterns match, as of the last look, and a way to open it."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = tuple(patterns)
+        self.matched: dict[FileId, Found] = {}
+        self.known: dict[FileId, Found] = {}
+        """Those matched, and the neighbours of files that are matched no more."""
+        self.problems: dict[str, str] = {}
+        """What could not be read since this was cleared, by path."""
+        self.unreadable: set[FileId] = set()
+        """Files that could not be opened when they were first tried."""
+
+    def look(self, cursors: Sequence[Cursor]) -> None:
+        self.matched = matched_files(self._patterns, self.problems)
+        folders = {os.path.split(c.path)[0] for c in cursors if c.file not in self.matched}
+        self.known = _neighbours(folders) | self.matched
+
+    def open(self, found: Found) -> Body | None:
+        """None when the file cannot be read, or is not what was found any more."""
+        try:
+            return open_body(found.path, found.file)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            note(self.problems, found.path, error)
+            self.unreadable.add(found.file)
+            return None
 
 
 def matched_files(patterns: Sequence[str], problems: dict[str, str]) -> dict[FileId, Found]:
@@ -38,7 +74,7 @@ def matched_files(patterns: Sequence[str], problems: dict[str, str]) -> dict[Fil
     return files
 
 
-def neighbours(folders: Iterable[str]) -> dict[FileId, Found]:
+def _neighbours(folders: Iterable[str]) -> dict[FileId, Found]:
     """All regular files in the folders; folders and files that cannot be read are passed over."""
     files = (found for folder in sorted(folders) for found in _in_folder(folder))
     return {found.file: found for found in files}

@@ -1,23 +1,10 @@
 """Reads one stream of lines: where it stands, what is complete, what is left out."""
 
-from typing import NamedTuple
-
-import msgspec
-
 from kvcache_exporter.requests.body import Body, GzipBody, read_on
 from kvcache_exporter.requests.cursor import Cursor
 from kvcache_exporter.requests.framing import OVERFLOW, Framer
 from kvcache_exporter.requests.identity import HEAD_BYTES, NO_PRINT, TAIL_BYTES, Print
-
-
-class Batch(NamedTuple):
-    """What one read came to; the counts leave out what was counted before a restart."""
-
-    records: list[bytes]
-    lines: int
-    too_long: int
-    size: int
-    """Bytes of content passed."""
+from kvcache_exporter.requests.lines import Batch, is_whole_json, split_lines
 
 
 class Stream:
@@ -44,6 +31,11 @@ class Stream:
         self._framer = Framer(max_line_bytes)
         self._max_line = max_line_bytes
         self._block = min(block_bytes, max_line_bytes + 1)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no file holds the stream, as far as is known."""
+        return self.body is None and not self.linked
 
     @property
     def drained(self) -> bool:
@@ -153,7 +145,7 @@ class Stream:
             return None
         self.rest = False
         seen = read_on(body, cursor, self._at, self._max_line)
-        if seen is None or not _is_whole(seen[0][seen[1] :]):
+        if seen is None or not is_whole_json(seen[0][seen[1] :]):
             return None
         window, known = seen
         before = cursor.position
@@ -175,7 +167,7 @@ class Stream:
             cursor.discarding = not end
             return self._pass(window, known, end or len(window))
         end = window.rfind(b"\n", known) + 1
-        return self._give(window[known : end - 1].split(b"\n"), window, known, end) if end else None
+        return self._give(split_lines(window, known, end), window, known, end) if end else None
 
     def _missing_newline(self, window: bytes, known: int) -> Batch | None:
         start = window[known : known + 2]
@@ -243,14 +235,3 @@ class Stream:
         self._jump(body, body.length(cursor.compressed))
         cursor.whole = False
         return True
-
-
-def _is_whole(rest: bytes) -> bool:
-    text = rest.strip()
-    if not text.startswith((b"{", b"[")) or not text.endswith((b"}", b"]")):
-        return False
-    try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True

@@ -26,8 +26,10 @@ from typing import Literal
 
 from kvcache_exporter.errors import StateError
 from kvcache_exporter.requests.cursor import FIELDS, Cursor
-from kvcache_exporter.requests.follow import FollowOptions, Tracker
-from kvcache_exporter.requests.stream import Batch, Stream
+from kvcache_exporter.requests.follow import Tracker
+from kvcache_exporter.requests.options import FollowOptions
+from kvcache_exporter.requests.lines import Batch
+from kvcache_exporter.requests.stream import Stream
 
 _SELF = "follower"
 _values = attrgetter(*FIELDS)
@@ -123,7 +125,7 @@ class Follower:
     @property
     def problems(self) -> list[str]:
         """What could not be read at the last poll and why; empty when all is well."""
-        return sorted(self._tracker.problems.values())
+        return sorted(self._tracker.disk.problems.values())
 
     def close(self) -> None:
         for stream in self._tracker.streams.values():
