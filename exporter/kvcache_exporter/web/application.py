@@ -35,18 +35,14 @@ class Application:
         settings = self._settings()
         request = _request(scope)
         response = await self._answer(request, settings)
-        headers = {
-            **_HEADERS,
-            "Content-Length": str(len(response.body)),
-            **response.headers,
-            **settings.headers,
-        }
-        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": response.status, "headers": raw})
-        await send({"type": "http.response.body", "body": response.body, "more_body": False})
         seconds = time.perf_counter() - started
         found = (request.method, request.path, response.status, len(response.body), seconds)
         log.debug("request method=%s path=%.200s status=%d bytes=%d seconds=%.4f", *found)
+        headers = {**_HEADERS, **response.headers, **settings.headers}
+        headers["Content-Length"] = str(len(response.body))
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": response.status, "headers": raw})
+        await send({"type": "http.response.body", "body": response.body, "more_body": False})
 
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
@@ -79,4 +75,6 @@ def _request(scope: HTTPScope) -> Request:
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return Request(scope["method"], scope["path"], scope["query_string"].decode("latin-1"), headers)
+    # As it came: what stands escaped in it is no line break in a log.
+    path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+    return Request(scope["method"], path, query, headers)
