@@ -266,7 +266,7 @@ REQUEST_HIT_THRESHOLD = _metric(
     _ENGINE,
     "request_hit_threshold_tokens",
     ENG,
-    "Most computed tokens of a request that counts as a hit in request_hit_ratio; shorter prompts are left out.",
+    "Most computed tokens of a hit in request_hit_ratio; prompts that are no longer are left out.",
 )
 BLOCK_LIFETIME = _metric(
     "histogram",

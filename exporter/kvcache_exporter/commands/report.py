@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.commands.progress import Progress
 from kvcache_exporter.commands.report_text import report_text
-from kvcache_exporter.errors import KVCacheError
+from kvcache_exporter.errors import KVCacheError, RecordError
 from kvcache_exporter.requests.files import read_lines
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry, Format
@@ -58,8 +58,10 @@ def decoded(
     """Entries of a whole file in batches; says on standard error which format `auto` chose."""
     form: Format = get_format(arguments.format)
     decoder = form.decoder(DecoderOptions(group_by=arguments.group_by))
-    for lines in read_lines(file, progress):
+    too_long: list[Entry] = []
+    for lines in read_lines(file, progress, lambda: too_long.append(RecordError("too_long"))):
         yield decoder.decode(lines)
+    yield too_long
     yield decoder.flush()
     if chosen := getattr(decoder, "chosen", ""):
         print(f"{file}: format {chosen}", file=sys.stderr)

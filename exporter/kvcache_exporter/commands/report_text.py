@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from kvcache_exporter.model import OUTCOMES
 from kvcache_exporter.requests.report import SLICE_SECONDS, Report, Totals, quantile
 
 _BARS = "▏▎▍▌▋▊▉█"
@@ -42,10 +43,10 @@ def _miss_cost(totals: Totals) -> Iterator[str]:
     yield "2 What does a miss cost?  TTFT in seconds, outcomes never mixed"
     yield f"    {'outcome':12} {'requests':>10} {'with TTFT':>10} {'p50':>8} {'p95':>8} {'p99':>8}"
     by_outcome = totals.ttft_by_outcome()
-    for outcome, count in sorted(totals.outcomes.items()):
+    for outcome in (known for known in OUTCOMES if totals.outcomes[known]):
         values = by_outcome.get(outcome, [])
         cells = [f"{quantile(values, q):8.3f}" if values else f"{'-':>8}" for q in (0.5, 0.95, 0.99)]
-        yield f"    {outcome:12} {count:>10,} {len(values):>10,} {' '.join(cells)}"
+        yield f"    {outcome:12} {totals.outcomes[outcome]:>10,} {len(values):>10,} {' '.join(cells)}"
     yield ""
     yield from _histogram(by_outcome)
 
