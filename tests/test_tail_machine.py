@@ -11,9 +11,9 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kvcache_exporter.requests.follow import FollowOptions
+from kvcache_exporter.requests.options import FollowOptions
 from kvcache_exporter.requests.tail import Follower
 
 
@@ -341,7 +341,7 @@ class NarrowLogWorld(LogWorld):
 
 
 _SETTINGS = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestWidePattern = LogWorld.TestCase
 TestWidePattern.settings = _SETTINGS

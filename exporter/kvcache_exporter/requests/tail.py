@@ -27,8 +27,8 @@ from typing import Literal
 from kvcache_exporter.errors import StateError
 from kvcache_exporter.requests.cursor import FIELDS, Cursor
 from kvcache_exporter.requests.follow import Tracker
-from kvcache_exporter.requests.options import FollowOptions
 from kvcache_exporter.requests.lines import Batch
+from kvcache_exporter.requests.options import FollowOptions
 from kvcache_exporter.requests.stream import Stream
 
 _SELF = "follower"
@@ -83,7 +83,7 @@ class Follower:
             self._restore(saved[_SELF])
         self._saved = dict(saved)
         self._encoded: dict[str, tuple[tuple[object, ...], bytes]] = {}
-        self._turn = 0
+        self._next_key = ""
         self._offered: tuple[dict[str, bytes], set[str]] = ({}, set())
 
     def poll(self, budget_bytes: int) -> Iterator[Chunk]:
@@ -133,17 +133,20 @@ class Follower:
 
     def _read(self, budget: int) -> Iterator[Chunk]:
         waiting = deque(self._streams())
-        # Begin after the stream that was read last, so that a busy one cannot keep others from being read.
-        waiting.rotate(-(self._turn % max(1, len(waiting))))
+        keys = [stream.cursor.key for stream in waiting]
+        # Go on where the budget ran out, so that busy files cannot keep others from being read.
+        waiting.rotate(-keys.index(self._next_key) if self._next_key in keys else 0)
         while waiting and budget > 0:
             stream = waiting.popleft()
             batch = stream.take()
             if batch is None:
                 continue
-            self._turn += 1
             budget -= batch.size
             waiting.append(stream)
+            self._next_key = waiting[0].cursor.key
             yield from self._chunk(stream, batch)
+        if not waiting:
+            self._next_key = ""
 
     def _settle(self) -> Iterator[Chunk]:
         now = self._options.clock()
