@@ -2,13 +2,22 @@
 
 import argparse
 import json
+import sys
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.commands.arguments import Subparsers, duration
-from kvcache_exporter.commands.recording import RecordedPage, recorded_pages
+from kvcache_exporter.commands.recording import RecordedPage, recorded_logs, recorded_pages
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.exposition import exposition
+from kvcache_exporter.model import RequestRecord, Sample
+from kvcache_exporter.requests.files import read_lines
+from kvcache_exporter.requests.formats import AUTO
+from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
+from kvcache_exporter.requests.ledger import Ledger
+from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.summary import summarise
 
@@ -18,8 +27,8 @@ def add(subparsers: Subparsers) -> None:
         "replay",
         help="feed a recording through the exporter and print what it makes of it",
         description="Feeds recorded pages (*_<unixtime>.prom, in time order; a folder of folders is several "
-        "targets) through the real pipeline under a virtual clock. Prints the final exposition or, with "
-        "--json, one line per page.",
+        "targets) and usage logs (files in logs/ and export/) through the real pipeline under a virtual "
+        "clock. Prints the final exposition or, with --json, one line per page.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--json", action="store_true", help="one JSON object per page")
@@ -33,14 +42,64 @@ def run(arguments: argparse.Namespace) -> int:
     pages = recorded_pages(arguments.folder)
     windows = {**c.WINDOWS, "window": arguments.window} if arguments.json else c.WINDOWS
     collectors = {page.target: TargetCollector(page.target, ENGINES, windows=windows) for page in pages}
+    logs = [RecordedLog(path, arguments.folder) for path in recorded_logs(arguments.folder)]
     for page in pages:
         collector = collectors[page.target]
         collector.page(page.path.read_bytes(), page.at)
+        for log in logs:
+            log.play_until(page.at)
         if arguments.json:
             print(json.dumps(summary(collector, page, arguments.window)), flush=True)
     if not arguments.json:
-        print(exposition(sample for found in collectors.values() for sample in found.samples), end="")
+        print(exposition(_samples(collectors.values(), logs)), end="")
     return 0
+
+
+class RecordedLog:
+    """A usage log whose records are counted when their time has come."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.ledger = Ledger(path.relative_to(folder).as_posix(), FullHit())
+        self._waiting = sorted(self._read(path), key=itemgetter(0))
+
+    def play_until(self, at: float) -> None:
+        """Count what was logged up to `at` (Unix seconds)."""
+        due = 0
+        while due < len(self._waiting) and self._waiting[due][0] <= at:
+            due += 1
+        self.ledger.add([entry for _, entry in self._waiting[:due]])
+        del self._waiting[:due]
+        self.ledger.tick(at)
+
+    def play_rest(self) -> None:
+        self.ledger.add([entry for _, entry in self._waiting])
+        self._waiting.clear()
+
+    def _read(self, path: Path) -> Iterator[tuple[float, Entry]]:
+        decoder = AUTO.decoder(DecoderOptions())
+        entries: list[Entry] = []
+        for lines in read_lines(str(path)):
+            self.ledger.health.lines += len(lines)
+            entries += decoder.decode(lines)
+        entries += decoder.flush()
+        if not decoder.chosen:
+            print(f"{path}: no known usage log; its lines are only counted", file=sys.stderr)
+        return ((_logged_at(entry), entry) for entry in entries)
+
+
+def _logged_at(entry: Entry) -> float:
+    """The end of the request, when a log is written; the start of the recording if it does not say."""
+    if isinstance(entry, RequestRecord) and entry.timestamp is not None:
+        return entry.timestamp + (entry.duration_seconds or 0.0)
+    return 0.0
+
+
+def _samples(collectors: Iterable[TargetCollector], logs: list[RecordedLog]) -> Iterator[Sample]:
+    for collector in collectors:
+        yield from collector.samples
+    for log in logs:
+        log.play_rest()
+        yield from log.ledger.samples()
 
 
 def summary(collector: TargetCollector, page: RecordedPage, window: float) -> dict[str, object]:

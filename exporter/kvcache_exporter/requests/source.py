@@ -11,12 +11,14 @@ from typing import Literal
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.errors import RecordError
 from kvcache_exporter.exposition import Chunk, Renderer
 from kvcache_exporter.model import Sample
 from kvcache_exporter.requests.follow import FollowOptions
-from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Format
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.outcome import FullHit
+from kvcache_exporter.requests.tail import Chunk as LogChunk
 from kvcache_exporter.requests.tail import Follower
 from kvcache_exporter.state import StateStore
 
@@ -66,11 +68,7 @@ class LogSource:
         """Read what is new, at most about 16 MiB; True if there may be more. `now` is Unix seconds."""
         size = 0
         for chunk in self._follower.poll(_COMMIT_BYTES):
-            decoder = self._decoder(chunk.file_key)
-            entries = decoder.decode(chunk.lines)
-            if chunk.finished:
-                entries = [*entries, *decoder.flush()]
-            self.ledger.add(entries)
+            self.ledger.add(self._decode(chunk))
             if chunk.too_long:
                 self.ledger.fail("too_long", chunk.too_long)
             size += chunk.line_count + chunk.too_long
@@ -85,6 +83,16 @@ class LogSource:
 
     def close(self) -> None:
         self._follower.close()
+
+    def _decode(self, chunk: LogChunk) -> list[Entry]:
+        decoder = self._decoder(chunk.file_key)
+        try:
+            entries = decoder.decode(chunk.lines)
+            return [*entries, *decoder.flush()] if chunk.finished else entries
+        except Exception:
+            # The chunk counts as read, so its lines must show up somewhere. No text of them is logged.
+            log.exception("source %s: unexpected fault in a decoder; please report it", self.name)
+            return [RecordError("internal")] * len(chunk.lines)
 
     def _decoder(self, file_key: str) -> Decoder:
         decoder = self._decoders.get(file_key)

@@ -1,0 +1,200 @@
+"""The commands as a user meets them: output, exit codes, error texts."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvcache_exporter.cli import main, parser
+
+FIXTURES = Path(__file__).parent / "fixtures"
+RECORDINGS = FIXTURES / "recordings"
+TRUTH = json.loads((RECORDINGS / "vllm-0.32.0" / "truth.json").read_text())["phases"]
+
+
+def lines_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert main(arguments) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("phase", [name for name in TRUTH if name != "probe"])
+def test_replay_gives_each_phase_the_requests_own_hit_rate(
+    phase: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over a window as long as the phase, at the page that ends it."""
+    pages = {p.name.split("_")[1]: p.name for p in (RECORDINGS / "vllm-0.32.0").glob("*.prom")}
+    start, end = (int(re.findall(r"(\d+)\.prom", pages[f"{phase}-{side}"])[0]) for side in ("start", "end"))
+    found = lines_of(
+        capsys, "replay", str(RECORDINGS / "vllm-0.32.0"), "--json", "--window", f"{end - start}s"
+    )
+    (line,) = (line for line in found if line["phase"] == f"{phase}-end")
+    assert line["token_hit_ratio"] == TRUTH[phase]["token_hit_ratio"]
+    assert line["preemptions_per_second"] * (end - start) == TRUTH[phase]["engine_increase"]["preemptions"]
+    assert line["target_up"] == 1
+    assert line["anomalies"] == {}
+
+
+def test_replay_says_when_a_ratio_cannot_be_believed(capsys: pytest.CaptureFixture[str]) -> None:
+    """SGLang up to 0.5.4 counts cached tokens again after a retraction."""
+    found = lines_of(capsys, "replay", str(RECORDINGS / "sglang-0.5.1-a"), "--json", "--window", "5s")
+    hostile = [line for line in found if line["phase"] == "hostile2"][-1]
+    assert hostile["token_hit_ratio"] is None
+    assert hostile["anomalies"]["cached_exceeds_prompt"] > 0
+    old = lines_of(capsys, "replay", str(RECORDINGS / "vllm-0.10.2"), "--json")
+    assert {line["hit_basis"] for line in old} == {"lookup"}
+    assert old[-1]["anomalies"]["lookups_recounted"] > 0
+
+
+def test_replay_of_a_folder_of_folders_is_several_targets(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("vllm-0.32.0", "sglang-0.5.8-b"):
+        (tmp_path / name).symlink_to(RECORDINGS / name)
+    found = lines_of(capsys, "replay", str(tmp_path), "--json")
+    assert {line["target"] for line in found} == {"vllm-0.32.0", "sglang-0.5.8-b"}
+    assert [line["at"] for line in found] == sorted(line["at"] for line in found)
+
+
+def test_replay_counts_the_logs_beside_the_pages(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = next((RECORDINGS / "sglang-0.5.8-b").glob("012_*.prom"))
+    (tmp_path / page.name).write_bytes(page.read_bytes())
+    (tmp_path / "export").mkdir()
+    log = FIXTURES / "logs" / "sglang_metrics_file.jsonl"
+    (tmp_path / "export" / "metrics.log").write_bytes(log.read_bytes())
+    assert main(["replay", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert 'kvcache_requests_total{source="export/metrics.log",provider="sglang",outcome="full"} 1.0' in out
+    assert "kvcache_prompt_tokens_total{" in out
+
+
+def test_inspect_prints_an_exposition_and_what_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(FIXTURES / "engines" / "vllm-0.10.2" / "page.prom")]) == 0
+    out, table = capsys.readouterr()
+    assert 'kvcache_target_info{target="page.prom",engine="vllm",hit_basis="lookup"' in out
+    assert table.splitlines()[:6] == [
+        "engine       vllm",
+        "hit rate     from lookup",
+        "ranks        0",
+        "models       tiny",
+        "missing      prompt_tokens_by_source, request_prefill_kv_computed_tokens",
+        "deprecated   gpu_cache_usage_perc, gpu_prefix_cache_hits, gpu_prefix_cache_queries",
+    ]
+
+
+def test_records_prints_every_key_of_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    found = lines_of(capsys, "records", str(FIXTURES / "logs" / "openai_chat.jsonl"), "--json")
+    assert list(found[0]) == [
+        "timestamp", "source", "provider", "model_name", "group", "prompt_tokens", "cached_tokens",
+        "written_tokens", "uncached_tokens", "output_tokens", "ttft_seconds", "duration_seconds", "outcome",
+        "status",
+    ]  # fmt: skip
+    assert [line["outcome"] for line in found] == [
+        "full", "partial", "miss", "uncacheable", "unknown", "partial", "unknown",
+    ]  # fmt: skip
+
+
+def test_records_says_what_it_left_out_and_which_format_it_chose(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(FIXTURES / "logs" / "openai_chat.jsonl")
+    assert main(["records", path]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"{path}: format openai_chat",
+        f"{path}: no record: 1 x rate_limited",
+    ]
+
+
+def _usage_log(path: Path) -> None:
+    lines = []
+    for number in range(100):
+        cached = (0, 1000, 1990)[number % 3]
+        usage = {
+            "prompt_tokens": 2000,
+            "completion_tokens": 5,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+        lines.append({
+            "ts": f"2026-11-29T10:{number // 4:02}:00.000Z", "model": "gpt-5.1", "route": f"r{number % 2}",
+            "status": 200, "stream": True, "ttft_ms": 10 * (number + 1), "usage": usage,
+        })  # fmt: skip
+    path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+
+
+def test_report_json_has_exact_totals_and_quantiles(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _usage_log(tmp_path / "usage.jsonl.gz")
+    assert main(["report", str(tmp_path / "usage.jsonl.gz"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["requests"], found["prompt_tokens"], found["cached_tokens"]) == (100, 200_000, 98_670)
+    assert found["token_hit_ratio"] == 98_670 / 200_000
+    assert found["outcomes"] == {"full": 33, "partial": 33, "miss": 34}
+    assert found["request_hit_ratio"] == 0.33
+    misses = sorted(0.01 * (n + 1) for n in range(0, 100, 3))
+    assert found["ttft"]["miss"]["n"] == 34
+    for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        assert found["ttft"]["miss"][name] == pytest.approx(misses[min(33, int(q * 34))])
+    assert [group["group"] for group in found["groups"]] == ["r1", "r0"], "most uncached tokens first"
+    assert found["cost_usd"] is None
+
+
+def test_report_answers_the_four_questions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    _usage_log(tmp_path / "usage.jsonl.gz")
+    assert main(["report", str(tmp_path / "usage.jsonl.gz")]) == 0
+    out = capsys.readouterr().out
+    for text in (
+        "1 What is the hit rate?",
+        "by tokens      49.3 %   98,670 of 200,000 tokens from the cache",
+        "by requests    33.0 %   33 of 100 requests skipped prefill",
+        "2 What does a miss cost?",
+        "3 What is evicting, and why?",
+        "4 What happens when it is cold?",
+        "coldest five minutes:",
+    ):
+        assert text in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("report", "/nowhere.jsonl"), "/nowhere.jsonl: No such file or directory"),
+        (("replay", "/nowhere"), "/nowhere: no recorded page found; expected files named like"),
+        (("inspect", "http://127.0.0.1:1/metrics"), "connection refused; check that the engine runs"),
+        (("demo", "--speed", "0"), "--speed 0: expected more than 0"),
+    ],
+)
+def test_errors_say_what_is_wrong_and_end_with_1(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_report_of_no_usage_log_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text('{"hello":1}\nwhatever\n')
+    assert main(["report", str(tmp_path / "a.log")]) == 1
+    assert (
+        "no request record found (1 x no_usage, 1 x not_json); name it with --format"
+        in capsys.readouterr().err
+    )
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("serve", "check", "demo", "inspect", "records", "report", "replay", "metrics"):
+        with pytest.raises(SystemExit) as ended:
+            parser().parse_args([command, "--help"])
+        assert ended.value.code == 0
+    assert capsys.readouterr().out.count("usage: kvcache-exporter") == 8
+    with pytest.raises(SystemExit) as ended:
+        parser().parse_args(["nonsense"])
+    assert ended.value.code == 2
+
+
+def test_the_demo_plays_and_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--duration", "6", "--speed", "20", "--web.listen-address", "127.0.0.1:0"]) == 0
+    out = capsys.readouterr().out
+    assert "Playing a recording of sglang and vllm" in out
+    last = out[out.rindex("1 What is the hit rate?") :]
+    assert re.search(r"vllm 127\.0\.0\.1:\d+ +by tokens +\d+\.\d %", last)
+    assert re.search(r"gateway +full <=\S+ / <=\S+ s +partial <=", last)
