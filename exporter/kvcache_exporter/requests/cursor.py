@@ -33,6 +33,8 @@ class Cursor:
     """The line at `position` is too long or began before us; drop it up to its newline."""
     ended: bool = False
     """The line before `position` was given although its newline was missing."""
+    line: bool = False
+    """The head holds a whole line."""
     open: bool = False
     """Lines were given since the last end of file was announced."""
     parent: str = ""
@@ -45,7 +47,9 @@ class Cursor:
     @property
     def tells(self) -> bool:
         """Whether what was seen is enough to know the content again: lines begin like each other."""
-        return self.head.size >= TELLING_BYTES or (self.head.size > 0 and not self.discarding)
+        if self.head.size >= TELLING_BYTES or self.line:
+            return True
+        return self.head.size > 0 and self.position == 0
 
     def encode(self) -> bytes:
         values = {name: getattr(self, name) for name in FIELDS}

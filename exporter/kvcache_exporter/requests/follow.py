@@ -72,6 +72,8 @@ class Tracker:
         self.disk.look([stream.cursor for stream in self.streams.values()])
         self._relatives = Relatives(self.streams.values())
         self._open_files = sum(stream.body is not None for stream in self.streams.values())
+        for stream in self.streams.values():
+            stream.linked = stream.cursor.file in self.disk.known
         # With more files than may be open, those that waited longest come first.
         for stream in sorted(self.streams.values(), key=lambda stream: stream.active):
             if stream.cursor.key in self.streams:
@@ -91,7 +93,6 @@ class Tracker:
     def _locate(self, stream: Stream, now: float) -> None:
         cursor = stream.cursor
         found = self.disk.known.get(cursor.file)
-        stream.linked = found is not None
         if found is not None:
             cursor.path, cursor.gone = found.path, 0.0
         elif stream.body is None:

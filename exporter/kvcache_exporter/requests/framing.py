@@ -2,7 +2,7 @@
 
 A file may mix all of these, so each line is judged by itself: CRI (`<time> stdout F <text>`), docker
 json-file (`{"log": "...", "stream": ..., "time": ...}`), one array over many lines (`[`, `{...},`, `]`), a
-byte order mark. Anything else passes as it is, also the wrappers of Fluent Bit and Vector: decoders know them.
+byte order mark. Anything else passes as it is, also what Fluent Bit and Vector wrap: decoders know that.
 """
 
 import re

@@ -78,7 +78,7 @@ class Stream:
         if self.body is not None and cursor.head.size < wanted:
             seen = self.body.head(wanted)
             if cursor.position == 0 or cursor.head.matches(seen):
-                cursor.head = Print.of(seen)
+                cursor.head, cursor.line = Print.of(seen), b"\n" in seen
 
     def start_at_end(self, body: Body) -> None:
         """Count what is there as read, up to the last complete line."""
@@ -93,17 +93,18 @@ class Stream:
 
     def note_size(self, body: Body) -> None:
         """Remember the content of a copy, which is not read itself, to know it again elsewhere."""
-        self.cursor.head = Print.of(body.head())
+        head = body.head()
+        self.cursor.head, self.cursor.line = Print.of(head), b"\n" in head
         if not body.gz:
             size = body.stat().st_size
             self.cursor.position = size
-            tail = body.read(max(0, size - TAIL_BYTES), min(size, TAIL_BYTES))
-            self.cursor.tail, self.cursor.discarding = Print.of(tail), not tail.endswith(b"\n")
+            self.cursor.tail = Print.of(body.read(max(0, size - TAIL_BYTES), min(size, TAIL_BYTES)))
 
     def start_anew(self, body: Body) -> None:
         """Read what was taken for a copy from its beginning."""
         self.cursor.head = Print.of(body.head())
-        self.cursor.position, self.cursor.tail, self.cursor.discarding = 0, NO_PRINT, False
+        self.cursor.position, self.cursor.tail = 0, NO_PRINT
+        self.cursor.origin = self.cursor.path
 
     def _start_at(self, body: Body, position: int) -> None:
         if body.gz:
@@ -114,7 +115,8 @@ class Stream:
     def _jump(self, body: Body, position: int) -> None:
         cursor = self.cursor
         cursor.position = self._at = cursor.offset = position
-        cursor.head = Print.of(body.head(min(position, HEAD_BYTES)))
+        head = body.head(min(position, HEAD_BYTES))
+        cursor.head, cursor.line = Print.of(head), b"\n" in head
         cursor.tail = Print.of(body.read(max(0, position - TAIL_BYTES), min(position, TAIL_BYTES)))
         cursor.discarding = position > 0 and body.read(position - 1, 1) != b"\n"
 
@@ -217,7 +219,8 @@ class Stream:
             cursor.ended = False
         if self._at >= cursor.position:
             if cursor.position == 0:
-                cursor.head = Print.of(window[known:end][:HEAD_BYTES])
+                head = window[known:end][:HEAD_BYTES]
+                cursor.head, cursor.line = Print.of(head), b"\n" in head
             cursor.position = self._at
             cursor.tail = Print.of(window[max(0, end - TAIL_BYTES) : end])
         cursor.offset = self._at - self._framer.held_bytes
