@@ -105,7 +105,9 @@ def _may_be_document(begin: bytes) -> bool:
     """Whether the first line is no log entry by itself, but may start a JSON document over many lines."""
     text = begin.removeprefix(_BOM).lstrip()
     first, newline, _ = text.partition(b"\n")
-    return text.startswith((b"[", b"{")) and not (newline and is_whole_json(first))
+    if text.startswith(b"["):
+        return not (newline and is_whole_json(first))
+    return first.rstrip() == b"{"
 
 
 def _document(begin: bytes, blocks: Iterator[bytes]) -> tuple[bytes, list[bytes] | None]:
@@ -128,7 +130,8 @@ def _document(begin: bytes, blocks: Iterator[bytes]) -> tuple[bytes, list[bytes]
 def _lines(blocks: Iterable[bytes], on_too_long: Callable[[], None]) -> Iterator[list[bytes]]:
     rest, dropping = b"", False
     for block in blocks:
-        *lines, rest = (rest + block).split(b"\n")
+        lines = (rest + block).split(b"\n")
+        rest = lines.pop()
         if dropping and lines:
             del lines[0]
             dropping = False
