@@ -12,8 +12,6 @@ from kvcache_exporter.requests.options import FollowOptions
 from kvcache_exporter.requests.recover import Recovery
 from kvcache_exporter.requests.stream import Stream
 
-__all__ = ["FollowOptions", "Tracker"]
-
 _ROUNDS = 5
 _MOST_OPEN = 512
 _OPEN_AT_REST = 256

@@ -14,9 +14,9 @@ from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.exposition import Chunk, Renderer
 from kvcache_exporter.model import Sample
-from kvcache_exporter.requests.follow import FollowOptions
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
 from kvcache_exporter.requests.ledger import Ledger
+from kvcache_exporter.requests.options import FollowOptions
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.tail import Chunk as LogChunk
 from kvcache_exporter.requests.tail import Follower
