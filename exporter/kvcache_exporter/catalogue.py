@@ -34,6 +34,7 @@ REQ = ("source", "provider", "model_name", "group")
 WINDOWS: dict[str, float] = {"1m": 60.0, "5m": 300.0, "1h": 3600.0}
 """Values of the label `window` and their length in seconds."""
 TIERS = ("device", "host", "disk", "remote")
+PHASES = ("cold", "warm")
 WRITE_TTLS = ("default", "5m", "30m", "1h", "12h")
 
 SCRAPE_FAILURE_REASONS = (
@@ -133,6 +134,28 @@ TARGET_RESETS = _metric(
     "target_counter_resets_total",
     _T,
     "Scrapes in which at least one counter of the target went back.",
+)
+TARGET_RESTARTS = _metric(
+    "counter",
+    _TARGET,
+    "target_restarts_total",
+    _T,
+    "Restarts of the engine that were seen, by its start time, its counters or its process id.",
+)
+AGE = _metric("gauge", _TARGET, "age_seconds", _T, "Time since the engine started, as far as that is known.")
+WARM = _metric(
+    "gauge",
+    _TARGET,
+    "warm",
+    _T,
+    "Whether the cache has recovered since the engine started (1) or is still cold (0).",
+)
+WARMUP_DURATION = _metric(
+    "gauge",
+    _TARGET,
+    "warmup_duration_seconds",
+    _T,
+    "Time the last cold start took until the cache had recovered or cold.max_duration had passed.",
 )
 TARGET_MISSING = _metric(
     "gauge",
@@ -248,7 +271,7 @@ ENGINE_TTFT = _metric(
     "histogram",
     _ENGINE,
     "engine_time_to_first_token_seconds",
-    ENG,
+    (*ENG, "phase"),
     "Time to first token as the engine measures it, queue included, hits and misses in one.",
 )
 ENGINE_PROMPT_TOKENS = _metric(
@@ -374,6 +397,47 @@ LOG_LAST_RECORD = _metric(
     "log_last_record_timestamp_seconds",
     _S,
     "Unix time of the newest record of the source, by the record's own clock.",
+)
+
+# From the engines' own KV events.
+_EVENTS = "KV events"
+EVENT_KINDS = ("stored", "removed", "cleared")
+EVENTS = _metric(
+    "counter",
+    _EVENTS,
+    "events_total",
+    ("target", "event"),
+    "KV events received: blocks stored, blocks removed, all blocks cleared.",
+)
+EVENTS_LOST = _metric(
+    "counter",
+    _EVENTS,
+    "events_lost_total",
+    ("target",),
+    "Batches of KV events that the engine sent and that could not be had, not even by replay.",
+)
+EVICTED_BLOCKS = _metric(
+    "counter", _EVENTS, "evicted_blocks_total", (*ENG, "tier"), "Cached blocks removed from the tier."
+)
+STORED_BLOCKS = _metric(
+    "counter", _EVENTS, "stored_blocks_total", (*ENG, "tier"), "Blocks stored in the tier's cache."
+)
+REWARMED_BLOCKS = _metric(
+    "counter",
+    _EVENTS,
+    "rewarmed_blocks_total",
+    ENG,
+    "Blocks stored again after they had been removed: computed twice because the cache was too small.",
+)
+RESIDENT_BLOCKS = _metric(
+    "gauge", _EVENTS, "resident_blocks", (*ENG, "tier"), "Blocks that the tier's cache holds, by its events."
+)
+REWARM_DELAY = _metric(
+    "histogram",
+    _EVENTS,
+    "rewarm_delay_seconds",
+    ENG,
+    "Time from a block's removal until it was stored again.",
 )
 
 # Derived over windows.

@@ -66,7 +66,8 @@ def measure(plan: Plan, values: list[float], who: Identity) -> Iterator[Sample]:
             yield Sample(metric, (*who.labels(key), tier), value)
     for histogram in plan.histograms:
         if (state := _distribution(histogram, values)) is not None:
-            yield Sample(histogram.metric, who.labels(histogram.key), state)
+            phase = ("",) if "phase" in histogram.metric.labels else ()
+            yield Sample(histogram.metric, (*who.labels(histogram.key), *phase), state)
     for key, threshold in plan.thresholds.items():
         yield Sample(c.REQUEST_HIT_THRESHOLD, who.labels(key), threshold)
     for key in plan.keys:

@@ -1,0 +1,1 @@
+"""Recording rules and alerts as data, and the YAML made of them."""

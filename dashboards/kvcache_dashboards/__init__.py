@@ -1,0 +1,1 @@
+"""The Grafana boards: one module per board, one function per panel."""
