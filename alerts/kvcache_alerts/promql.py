@@ -1,0 +1,57 @@
+"""Pieces of PromQL that the rules are put together from; every name in them comes from the catalogue.
+
+Expressions are templates: `$selector` stands for the user's own matchers, `$keep` for the labels every rule
+keeps beside its own (cluster), and `$<parameter>` for a value of the rule. `fill` puts them in.
+"""
+
+import re
+from collections.abc import Mapping
+from string import Template
+
+from kvcache_exporter.catalogue import RUNNING_REQUESTS, Metric
+
+TARGET_MODEL = ("target", "namespace", "model_name")
+MODEL = ("namespace", "model_name")
+SOURCE_MODEL = ("source", "provider", "model_name")
+LOG_MODEL = ("provider", "model_name")
+
+
+def series(metric: Metric, *matchers: str, part: str = "") -> str:
+    """A selector of the metric, or of the `bucket`, `count` or `sum` of a histogram."""
+    name = f"{metric.name}_{part}" if part else metric.name
+    return f"{name}{{{', '.join((*matchers, '$selector'))}}}"
+
+
+def labels(level: tuple[str, ...], *more: str) -> str:
+    """The label list of `by` and `on`."""
+    return f"($keep, {', '.join((*level, *more))})"
+
+
+def total(level: tuple[str, ...], expression: str, *more: str, operator: str = "sum") -> str:
+    return f"{operator} by {labels(level, *more)} ({expression})"
+
+
+def ratio(numerator: str, denominator: str) -> str:
+    """No sample where the denominator is 0."""
+    return f"{numerator} / ({denominator} > 0)"
+
+
+def rate_since_birth(level: tuple[str, ...], metric: Metric, window_seconds: int, *more: str) -> str:
+    """A rate that also sees the first value of a counter that the engine creates only once it is used.
+
+    SGLang's retractions appear on the page at their first burst, which `rate` alone takes for the baseline.
+    A counter is newborn if the engine's page was read a window ago and did not have it yet.
+    """
+    window = f"{window_seconds}s"
+    known = total(level, f"rate({series(metric)}[{window}])", *more)
+    first = f"(min_over_time({series(metric)}[{window}]) unless {series(metric)} offset {window})"
+    read = f"{series(RUNNING_REQUESTS)} offset {window}"
+    newborn = total(level, f"{first} and on ($keep, target) {read}", *more)
+    return f"({known}) + ({newborn} / {window_seconds} or 0 * {known})"
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """The expression with its values; what an empty `$selector` or `$keep` leaves behind is taken out."""
+    text = Template(template).substitute(values)
+    text = re.sub(r"(?<=[{(]), |, (?=[})])", "", text)
+    return text.replace("{}", "")
