@@ -3,25 +3,23 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
-from functools import partial
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.config import Config, RequestSource, ScrapeConfig, load_config
+from kvcache_exporter.config import Config, RequestSource, load_config
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.errors import ConfigError, KVCacheError
-from kvcache_exporter.exposition import Chunk, Renderer
+from kvcache_exporter.exposition import Chunk
+from kvcache_exporter.jobs import JobMaker
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.custom import check_fields
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.source import LogSource, SourceOptions
-from kvcache_exporter.scrape.collector import TargetCollector
-from kvcache_exporter.scrape.fetch import Fetcher
-from kvcache_exporter.scrape.scheduler import Job, Scheduler
+from kvcache_exporter.scrape.scheduler import Scheduler
 from kvcache_exporter.state import StateStore
-from kvcache_exporter.targets import Target, Targets
+from kvcache_exporter.targets import Targets
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +55,7 @@ class App:
         self.reload_ok = True
         self._store = StateStore(_state_path(self.config))
         self.scheduler = Scheduler(self.config.scrape.interval, self.config.scrape.concurrency)
+        self._jobs = JobMaker(self._store)
         self._targets = Targets(self.config.targets)
         self._failures_before = 0
         """Of discoveries that a reload replaced: the counter must not go back."""
@@ -86,6 +85,7 @@ class App:
             thread.join(5.0)
         for source in self.sources:
             source.close()
+        self._jobs.save(self.scheduler.jobs.values())
         self._store.close()
 
     @property
@@ -140,12 +140,7 @@ class App:
 
     def _refresh_targets(self) -> None:
         self._targets.refresh(time.monotonic())
-        scrape = self.config.scrape
-        wanted: dict[Hashable, Callable[[], Job]] = {
-            (target, scrape.timeout, scrape.max_page_bytes): partial(_job, target, scrape)
-            for target in self._targets.targets()
-        }
-        self.scheduler.set_jobs(wanted)
+        self.scheduler.set_jobs(self._jobs.wanted(self._targets.targets(), self.config))
 
     def _discover(self) -> None:
         while not self._stop.wait(_DISCOVERY_SECONDS):
@@ -172,16 +167,6 @@ class App:
 
 def _state_path(config: Config) -> Path | None:
     return Path(config.state.path) if config.state.path else None
-
-
-def _job(target: Target, scrape: ScrapeConfig) -> Job:
-    engines = [engine for engine in ENGINES if target.engine in ("auto", engine.name)]
-    return Job(
-        target.name,
-        TargetCollector(target.name, engines, namespace=target.namespace),
-        Fetcher(target.url, http=target.http, timeout=scrape.timeout, max_page_bytes=scrape.max_page_bytes),
-        Renderer(target.labels),
-    )
 
 
 def _source_options(source: RequestSource, config: Config) -> SourceOptions:

@@ -116,13 +116,23 @@ class History:
         if len(self._rows) < 2:
             return None
         now, newest = self._rows[-1]
-        base = self._rows[0]
-        for row in reversed(self._rows):
-            if row[0] <= now - window:
-                base = row
-                break
+        base = next((row for row in reversed(self._rows) if row[0] <= now - window), self._rows[0])
         seconds = now - base[0]
         return Span(seconds, base[1], newest) if 0 < seconds <= 2 * window else None
+
+    @property
+    def time_before_last(self) -> float | None:
+        """When the page before the newest one was taken."""
+        return self._rows[-2][0] if len(self._rows) > 1 else None
+
+    def span_since(self, window: float, since: float | None) -> "Span | None":
+        """As `span`, but not reaching back beyond `since`, whatever the gap after it."""
+        if len(self._rows) < 2:
+            return None
+        now, newest = self._rows[-1]
+        start = now - window if since is None else max(now - window, since)
+        base = next((row for row in reversed(self._rows) if row[0] <= start), self._rows[0])
+        return Span(now - base[0], base[1], newest) if base[1] is not newest else None
 
     def last_step(self) -> "Span | None":
         """The newest page against the one before it."""

@@ -207,6 +207,12 @@ class StateConfig(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColdConfig(Section):
+    recovered_ratio: Annotated[float, kinds.share()] = 0.8
+    max_duration: Seconds = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardConfig(Section):
     index: Annotated[int, kinds.integer(0, 1023)] = 0
     count: Annotated[int, kinds.integer(1, 1024)] = 1
@@ -223,7 +229,6 @@ class Config(Section):
     REFUSED: ClassVar[Mapping[str, str]] = {
         "events": _NOT_YET.format("read KV events"),
         "prices": _NOT_YET.format("price requests"),
-        "cold": _NOT_YET.format("tell cold from warm targets"),
     }
 
     scrape: ScrapeConfig = ScrapeConfig()
@@ -232,6 +237,7 @@ class Config(Section):
     outcome: OutcomeConfig = OutcomeConfig()
     limits: LimitsConfig = LimitsConfig()
     state: StateConfig = StateConfig()
+    cold: ColdConfig = ColdConfig()
     shard: ShardConfig = ShardConfig()
 
     @classmethod

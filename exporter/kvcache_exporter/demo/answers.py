@@ -76,10 +76,14 @@ def _rate(value: float | None) -> str:
 def _age(collector: TargetCollector, now: float) -> str:
     if not collector.up:
         return f"down: {collector.last_error}"
-    resets = _largest(collector.samples, c.TARGET_RESETS)
-    restarts = f"{resets:.0f} restart seen" if resets else "no restart seen"
-    since = collector.cleared_at
-    return restarts if since is None else f"{restarts}, {now - since:.0f} s ago"
+    life = collector.cold.lifecycle.life
+    age = collector.cold.lifecycle.age(now)
+    parts = [
+        f"{life.restarts} restart{'' if life.restarts == 1 else 's'} seen",
+        f"started {age:.0f} s ago" if age is not None else "started before it was watched",
+        life.phase if life.warmup is None or life.phase == "cold" else f"warm after {life.warmup:.0f} s",
+    ]
+    return "   ".join(parts)
 
 
 def _largest(samples: Iterable[Sample], metric: Metric) -> float | None:

@@ -85,13 +85,16 @@ class Engine:
     """Labels of ranks that do the same work together: only the lowest is read."""
     foreign_labels: tuple[str, ...] = ()
     """Series with one of these are copies that a router re-exports under the engine's names."""
+    process_families: tuple[str, ...] = ()
+    """Gauges that multi-process mode marks with the process's `pid`: a second one there is a restart."""
     alive_families: tuple[str, ...] = ()
     """If given, needed families count as missing only on pages that have one of these."""
     default_block_size: int = 1
 
     def families(self) -> frozenset[str]:
         """All families the table names, without prefix."""
-        return frozenset(source.family for source in self.sources()) | {fact.family for fact in self.facts}
+        facts = {fact.family for fact in self.facts}
+        return frozenset(s.family for s in self.sources()) | facts | set(self.process_families)
 
     def sources(self) -> tuple[Source, ...]:
         listed = [source for rule in self.rules for source in rule.sources]

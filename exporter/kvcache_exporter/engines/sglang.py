@@ -30,6 +30,7 @@ SGLANG = Engine(
     rank_labels=("dp_rank", "worker_addr"),
     sole_rank_is_none=True,
     twin_labels=("tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank"),
+    process_families=("num_retracted_reqs", "num_paused_reqs"),
     alive_families=("prompt_tokens", "num_requests", "time_to_first_token_seconds"),
     rules=(
         Rule(c.PROMPT_TOKENS, (_PROMPT,), needed=True),

@@ -8,7 +8,10 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines.base import Engine
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.model import Sample
+from kvcache_exporter.scrape.cold import ColdWatch, signs
 from kvcache_exporter.scrape.derive import anomalies, derive
+from kvcache_exporter.scrape.fleet import Fleet
+from kvcache_exporter.scrape.lifecycle import ColdRule
 from kvcache_exporter.scrape.measure import Identity, about, clean, measure, requests_under_way
 from kvcache_exporter.scrape.parse import Layout, Page, PageParser
 from kvcache_exporter.scrape.plan import Plan, Watched
@@ -29,6 +32,8 @@ class TargetCollector:
         *,
         namespace: str = "",
         windows: Mapping[str, float] = c.WINDOWS,
+        cold: ColdRule | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
         self.who = Identity(target, namespace)
         self.engine = engines[0] if len(engines) == 1 else None
@@ -39,8 +44,7 @@ class TargetCollector:
         """Windows' terms by key, for `span`; empty while the target is down."""
         self.anomalies: Counter[str] = Counter()
         self.last_error = ""
-        self.cleared_at: float | None = None
-        """Unix time of the page on which counters had gone back; None if none ever did."""
+        self.cold = ColdWatch(target, cold or ColdRule(), fleet or Fleet())
         self._candidates = engines
         self._windows = windows
         self._parser = PageParser(wanted_names(engines))
@@ -61,15 +65,16 @@ class TargetCollector:
             self.failed(error, duration)
             return
         values, impossible = clean(page.values)
-        self._resets += self._history.add(
-            now, [(col, v) for i, col in self._columns if (v := values[i]) >= 0]
-        )
+        went_back = self._history.add(now, [(col, v) for i, col in self._columns if (v := values[i]) >= 0])
+        self._resets += went_back
         self.up, self._last_success, self.watched, self.last_error = True, now, self._terms, ""
         self._count(page, impossible, requests_under_way(plan, values))
+        self.cold.observe(signs(plan, values, went_back=went_back), self._history, self._terms.values(), now)
         self.samples = [
             *self._health(duration),
             *about(plan, values, self.who.target),
-            *measure(plan, values, self.who),
+            *self.cold.samples(now),
+            *self.cold.split(measure(plan, values, self.who)),
             *self._windowed(),
         ]
 
@@ -77,6 +82,7 @@ class TargetCollector:
         """The scrape gave no page: what the engine said is withdrawn, nothing is made up."""
         self.up, self.watched, self.last_error = False, {}, f"{error.reason}: {error}"
         self._failures[error.reason] += 1
+        self.cold.gone()
         self.samples = list(self._health(duration))
 
     def span(self, window: float) -> Span | None:

@@ -85,6 +85,7 @@ class Plan:
             for tier, fact in _CAPACITY_FACTS
             if self._has_fact(fact, key)
         ]
+        self.pids = select.pids()
         self.start = next((i for i, item in enumerate(series) if item.name == PROCESS_START), None)
         self.thresholds: dict[Key, float] = {}
         self.watched = self._watch(select)

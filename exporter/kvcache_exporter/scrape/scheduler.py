@@ -13,7 +13,7 @@ from typing import Protocol
 from zlib import crc32
 
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.errors import ScrapeError
+from kvcache_exporter.errors import ScrapeError, StateError
 from kvcache_exporter.exposition import Chunk, Renderer
 from kvcache_exporter.scrape.collector import TargetCollector
 
@@ -45,6 +45,8 @@ class Job:
     suspect: bool = False
     running: "Future[None] | None" = None
     block: Mapping[Metric, Chunk] = field(default_factory=dict)
+    keep: Callable[[bytes], None] = lambda _: None
+    """Takes what must survive a restart of the exporter, when it changes."""
 
 
 class Scheduler:
@@ -146,7 +148,15 @@ class Scheduler:
         else:
             job.suspect = False
         self._report(job, before)
+        self._keep(job)
         job.block = job.renderer.block(job.collector.samples)
+
+    def _keep(self, job: Job) -> None:
+        if (changed := job.collector.cold.changes(self._clock())) is not None:
+            try:
+                job.keep(changed)
+            except StateError as error:
+                log.error("target %s: its state is not kept: %s", job.name, error)  # noqa: TRY400
 
     def _report(self, job: Job, before: str) -> None:
         """A target that goes down or comes back says so once, not at every scrape."""

@@ -39,6 +39,7 @@ def wanted_names(engines: Iterable[Engine]) -> frozenset[bytes]:
             if source.part or source.family not in {s.family for r in engine.rules for s in r.sources}:
                 plain.update(source_names(source, "counter"))
         plain.update(fact.family for fact in engine.facts)
+        plain.update(engine.process_families)
         names.update(prefix + name for prefix in engine.prefixes for name in plain)
     return frozenset(name.encode() for name in names)
 
@@ -93,6 +94,16 @@ class Selection:
             if rest not in lowest or rank < lowest[rest][0]:
                 lowest[rest] = (rank, index)
         return sorted(index for _, index in lowest.values())
+
+    def pids(self) -> dict[str, frozenset[str]]:
+        """Process ids on the page by what they serve."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for family in self._engine.process_families:
+            for index in self._by_name.get(family, []):
+                labels = {**self.labels[index], "family": family}
+                if pid := labels.pop("pid", ""):
+                    found[repr(sorted(labels.items()))].add(pid)
+        return {rank: frozenset(ids) for rank, ids in found.items()}
 
     def has_family(self, family: str) -> bool:
         return any(family + suffix in self._by_name for suffix in ("", "_total", "_sum", "_count", "_bucket"))

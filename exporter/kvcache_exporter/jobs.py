@@ -1,0 +1,63 @@
+"""Makes scrape jobs out of targets, and keeps in the state file what targets have lived through."""
+
+import time
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+
+from kvcache_exporter.config import Config
+from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.exposition import Renderer
+from kvcache_exporter.scrape.cold import forgotten
+from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.fetch import Fetcher
+from kvcache_exporter.scrape.fleet import Fleet
+from kvcache_exporter.scrape.lifecycle import ColdRule
+from kvcache_exporter.scrape.scheduler import Job
+from kvcache_exporter.state import StateStore
+from kvcache_exporter.targets import Target
+
+_SPACE = "targets"
+
+
+class JobMaker:
+    """All jobs share one fleet, by which replicas of a model are measured against each other."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._fleet = Fleet()
+        self._saved = store.load(_SPACE)
+        gone = forgotten(self._saved, time.time())
+        store.commit({}, [(_SPACE, name) for name in gone])
+
+    def wanted(self, targets: Iterable[Target], config: Config) -> dict[Hashable, Callable[[], Job]]:
+        """How to make the job of each target, by everything that it is made from."""
+        settings = (config.scrape.timeout, config.scrape.max_page_bytes, config.cold)
+        return {(target, *settings): partial(self._make, target, config) for target in targets}
+
+    def save(self, jobs: Iterable[Job]) -> None:
+        """Write everything: to be called when nothing is scraped any more."""
+        now = time.time()
+        self._store.commit({(_SPACE, job.name): job.collector.cold.snapshot(now) for job in jobs})
+
+    def _make(self, target: Target, config: Config) -> Job:
+        engines = [engine for engine in ENGINES if target.engine in ("auto", engine.name)]
+        collector = TargetCollector(
+            target.name,
+            engines,
+            namespace=target.namespace,
+            cold=ColdRule(config.cold.recovered_ratio, config.cold.max_duration),
+            fleet=self._fleet,
+        )
+        if (data := self._saved.get(target.name)) is not None:
+            collector.cold.restore(data)
+        scrape = config.scrape
+        fetcher = Fetcher(
+            target.url, http=target.http, timeout=scrape.timeout, max_page_bytes=scrape.max_page_bytes
+        )
+        return Job(
+            target.name, collector, fetcher, Renderer(target.labels), keep=partial(self._keep, target.name)
+        )
+
+    def _keep(self, name: str, data: bytes) -> None:
+        self._saved[name] = data
+        self._store.commit({(_SPACE, name): data})

@@ -1,0 +1,145 @@
+"""Tells a target's cold time from its warm time, page by page, and marks its samples with it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.model import Distribution, Sample
+from kvcache_exporter.scrape.fleet import Fleet
+from kvcache_exporter.scrape.lifecycle import ColdRule, Life, Lifecycle, Signs, Traffic
+from kvcache_exporter.scrape.phases import PhaseSplitter, Split
+from kvcache_exporter.scrape.plan import Plan, Watched
+from kvcache_exporter.windows import History, Span
+
+_COLD_WINDOW = c.WINDOWS["1m"]
+_WARM_WINDOW = c.WINDOWS["5m"]
+_KEEP_SECONDS = 86400.0
+FORGET_SECONDS = 7 * _KEEP_SECONDS
+"""After how long the state file drops a target that never came back."""
+
+
+class Saved(msgspec.Struct):
+    """What the state file keeps of one target."""
+
+    at: float
+    """Unix seconds at which it was written."""
+    life: Life
+    splits: dict[str, Split]
+
+
+class ColdWatch:
+    """One target's lives; `fleet` is shared with the other targets."""
+
+    def __init__(self, target: str, rule: ColdRule, fleet: Fleet) -> None:
+        self.lifecycle = Lifecycle(rule)
+        self._target = target
+        self._fleet = fleet
+        self._splitter = PhaseSplitter()
+        self._shown: dict[str, Distribution] = {}
+        self._life_base: float | None = None
+        self._kept, self._kept_at = b"", 0.0
+        self._turned = False
+        """Whether the target turned warm on the page observed last."""
+
+    def observe(self, signs: Signs, history: History, watched: Iterable[Watched], now: float) -> None:
+        """Take in the page that `history` has just added."""
+        items = list(watched)
+        before = self.lifecycle.phase
+        new_life = self.lifecycle.observe(signs, now)
+        if new_life:
+            self._life_base = history.time_before_last
+            self._open(before, went_back=signs.went_back)
+        recent = _traffic(items, history.span_since(_COLD_WINDOW, self._life_base))
+        longer = _traffic(items, history.span_since(_WARM_WINDOW, self._life_base))
+        reference = self._fleet.hit_ratio(signs.models, self._target)
+        self._turned = self.lifecycle.judge(recent, longer, reference, now)
+        warm = self.lifecycle.phase == "warm"
+        self._fleet.report(self._target, signs.models, *longer, warm=warm)
+
+    def samples(self, now: float) -> Iterator[Sample]:
+        name, life = (self._target,), self.lifecycle.life
+        yield Sample(c.TARGET_RESTARTS, name, float(life.restarts))
+        yield Sample(c.WARM, name, float(life.phase == "warm"))
+        if (age := self.lifecycle.age(now)) is not None:
+            yield Sample(c.AGE, name, age)
+        if life.warmup is not None:
+            yield Sample(c.WARMUP_DURATION, name, life.warmup)
+
+    def split(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """The same samples, the engine's TTFT by phase; to be called once for each page."""
+        # A page on which the target turned warm still shows what it gained while cold.
+        phase = "cold" if self._turned else self.lifecycle.phase
+        for sample in samples:
+            if sample.metric is not c.ENGINE_TTFT or not isinstance(sample.value, Distribution):
+                yield sample
+                continue
+            key = msgspec.json.encode(sample.labels[1:-1]).decode()
+            if self._turned:
+                self._splitter.turn(key, sample.value, "cold")
+            self._shown[key] = sample.value
+            for name, state in self._splitter.split(key, sample.value, phase):
+                yield Sample(sample.metric, (*sample.labels[:-1], name), state)
+
+    def gone(self) -> None:
+        """The target is down or no longer there: its hit rate is no measure for others."""
+        self._fleet.forget(self._target)
+
+    def changes(self, now: float) -> bytes | None:
+        """Bytes for the state file, if something changed that must survive, and once a day."""
+        steady = msgspec.structs.replace(self.lifecycle.life, showing=None)
+        state = msgspec.json.encode(Saved(0.0, steady, self._splitter.splits))
+        if state == self._kept and now - self._kept_at < _KEEP_SECONDS:
+            return None
+        self._kept, self._kept_at = state, now
+        return self.snapshot(now)
+
+    def snapshot(self, now: float) -> bytes:
+        """Everything, as `restore` takes it."""
+        return msgspec.json.encode(Saved(now, self.lifecycle.life, self._splitter.splits))
+
+    def restore(self, data: bytes) -> None:
+        """Take up what `changes` gave; what cannot be read is as if it had never been."""
+        try:
+            saved = msgspec.json.decode(data, type=Saved)
+        except msgspec.DecodeError:
+            return
+        self.lifecycle.life, self._splitter = saved.life, PhaseSplitter(saved.splits)
+
+    def _open(self, before: str, *, went_back: bool) -> None:
+        if went_back:
+            self._splitter.restart()
+        else:
+            # Counters that go on: what they gain from the last page on belongs to the new, cold life.
+            for key, shown in self._shown.items():
+                self._splitter.turn(key, shown, "cold" if before == "cold" else "warm")
+        self._shown.clear()
+
+
+def signs(plan: Plan, values: list[float], *, went_back: bool) -> Signs:
+    """What a page says about the process behind it."""
+    prompt = [values[i] for s in plan.scalars if s.metric is c.PROMPT_TOKENS for i in s.terms.plus]
+    start = values[plan.start] if plan.start is not None and values[plan.start] > 0 else None
+    models = frozenset(key.model_name for key in plan.keys if key.model_name)
+    return Signs(start, went_back, plan.pids, models, untouched=not any(value > 0 for value in prompt))
+
+
+def _traffic(items: Iterable[Watched], span: Span | None) -> Traffic:
+    pairs = [
+        (span.increase(item.cached), span.increase(item.prompt))
+        for item in items
+        if span and item.cached and item.prompt
+    ]
+    return Traffic(sum(cached for cached, _ in pairs), sum(prompt for _, prompt in pairs))
+
+
+def forgotten(saved: Mapping[str, bytes], now: float) -> list[str]:
+    """Targets of the state file that nobody has seen for a week."""
+    return [name for name, data in saved.items() if now - _written_at(data) > FORGET_SECONDS]
+
+
+def _written_at(data: bytes) -> float:
+    try:
+        return msgspec.json.decode(data, type=Saved).at
+    except msgspec.DecodeError:
+        return 0.0

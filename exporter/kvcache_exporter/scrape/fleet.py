@@ -1,0 +1,37 @@
+"""What the warm replicas of each model show: the measure for a replica that has just started."""
+
+import threading
+from collections.abc import Iterable
+
+
+class Fleet:
+    """Shared by all targets; every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._warm: dict[str, dict[str, tuple[float, float]]] = {}
+
+    def report(self, target: str, models: Iterable[str], cached: float, prompt: float, *, warm: bool) -> None:
+        """A target's increases of cached and prompt tokens over a window, split over no models: one server
+        serves one, and what it shows stands for each name it goes by."""
+        with self._lock:
+            for replicas in self._warm.values():
+                replicas.pop(target, None)
+            for model in models if warm and prompt > 0 else ():
+                self._warm.setdefault(model, {})[target] = (cached, prompt)
+            self._warm = {model: replicas for model, replicas in self._warm.items() if replicas}
+
+    def forget(self, target: str) -> None:
+        self.report(target, (), 0.0, 0.0, warm=False)
+
+    def hit_ratio(self, models: Iterable[str], but: str) -> float | None:
+        """Token-weighted hit rate of the other warm replicas of these models; None if there are none."""
+        with self._lock:
+            pairs = {
+                target: pair
+                for model in models
+                for target, pair in self._warm.get(model, {}).items()
+                if target != but
+            }
+        prompt = sum(prompt for _, prompt in pairs.values())
+        return sum(cached for cached, _ in pairs.values()) / prompt if prompt else None

@@ -1,0 +1,173 @@
+"""The lives of one engine: when it started, whether its cache is cold, how long it took to warm up.
+
+A restart shows in the process's start time, in counters that went back, in a new process id or in another
+model; any one is enough, and several that belong to one restart count once. A target is cold from its start
+until its hit rate has recovered to a share of what the model's warm replicas show, else of what its own last
+life showed, or until the longest time has passed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import msgspec
+
+Phase = Literal["cold", "warm"]
+_START_JITTER = 2.0
+_RECENT = 20
+MIN_PROMPT_TOKENS = 1000
+"""Below this much traffic a hit rate says nothing about recovery."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColdRule:
+    """When a target counts as warm again."""
+
+    recovered_ratio: float = 0.8
+    """Share of the reference hit rate."""
+    max_duration: float = 900.0
+    """Seconds after which a target is warm whatever it shows."""
+
+
+class Traffic(NamedTuple):
+    """Increases of cached and of prompt tokens over a window."""
+
+    cached: float
+    prompt: float
+
+    @property
+    def ratio(self) -> float | None:
+        """None where there is too little traffic to say anything."""
+        return min(1.0, self.cached / self.prompt) if self.prompt >= MIN_PROMPT_TOKENS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What one page says about the process behind it."""
+
+    start: float | None
+    """Unix seconds at which the process started, if the page says so."""
+    went_back: bool
+    """Whether a counter went back."""
+    pids: Mapping[str, frozenset[str]]
+    """Process ids by what they serve (a rank); a second one there is a new process."""
+    models: frozenset[str]
+    untouched: bool
+    """Whether the engine has served nothing yet."""
+
+
+class ColdStart(msgspec.Struct):
+    """One start of the engine; seconds since the epoch."""
+
+    at: float
+    reason: str
+    warm_at: float | None = None
+
+
+class Life(msgspec.Struct):
+    """What must survive a restart of the exporter."""
+
+    start: float | None = None
+    """As the page says, not as it was seen."""
+    began: float | None = None
+    """When this life began as far as we know; None if it began before we looked."""
+    phase: Phase = "warm"
+    restarts: int = 0
+    warmup: float | None = None
+    """Seconds the last cold start took."""
+    showing: float | None = None
+    """Token-weighted hit rate of this life at its last moment with traffic."""
+    last_ratio: float | None = None
+    """What the life before showed at its end."""
+    pids: dict[str, list[str]] = {}
+    models: list[str] = []
+    seen: bool = False
+    counters_due: bool = False
+    """Counters of the life before are still to go back: they were not on the page that showed its end."""
+    recent: list[ColdStart] = []
+
+
+@dataclass(slots=True)
+class Lifecycle:
+    """Follows one target page by page."""
+
+    rule: ColdRule = field(default_factory=ColdRule)
+    life: Life = field(default_factory=Life)
+
+    @property
+    def phase(self) -> Phase:
+        return self.life.phase
+
+    def observe(self, signs: Signs, now: float) -> bool:
+        """Take in a page; True if it belongs to a new life."""
+        life = self.life
+        reason = self._reason(signs) if life.seen else ""
+        if reason:
+            life.restarts += 1
+            self._begin(signs, signs.start or now, reason)
+        elif not life.seen and self._is_young(signs, now):
+            self._begin(signs, signs.start or now, "first seen")
+        self._remember(signs)
+        return bool(reason)
+
+    def judge(self, recent: Traffic, longer: Traffic, reference: float | None, now: float) -> bool:
+        """Whether a cold target is warm from now on.
+
+        `recent` decides on recovery, `longer` is remembered as what this life shows; both since its start.
+        """
+        life = self.life
+        life.showing = longer.ratio if longer.ratio is not None else life.showing
+        if life.phase == "warm":
+            return False
+        began = life.began if life.began is not None else now
+        measure = reference if reference is not None else life.last_ratio
+        ratio = recent.ratio
+        recovered = measure is not None and ratio is not None and ratio >= self.rule.recovered_ratio * measure
+        if not recovered and now - began < self.rule.max_duration:
+            return False
+        life.phase, life.warmup = "warm", now - began
+        if life.recent:
+            life.recent[-1].warm_at = now
+        return True
+
+    def age(self, now: float) -> float | None:
+        began = self.life.start if self.life.start is not None else self.life.began
+        return None if began is None else max(0.0, now - began)
+
+    def _reason(self, signs: Signs) -> str:
+        life = self.life
+        if life.start is not None and signs.start is not None and signs.start - life.start > _START_JITTER:
+            return "start time"
+        if signs.went_back and not life.counters_due:
+            return "counters went back"
+        if any(life.pids.get(rank) and not ids <= set(life.pids[rank]) for rank, ids in signs.pids.items()):
+            return "new process id"
+        if life.models and signs.models and not signs.models & set(life.models):
+            return "another model"
+        return ""
+
+    def _is_young(self, signs: Signs, now: float) -> bool:
+        """A target we meet for the first time is cold if it started just now or has served nothing."""
+        if signs.start is not None:
+            return now - signs.start < self.rule.max_duration
+        return signs.untouched
+
+    def _begin(self, signs: Signs, at: float, reason: str) -> None:
+        life = self.life
+        life.phase, life.began, life.start = "cold", at, signs.start
+        life.counters_due = signs.untouched and not signs.went_back
+        life.last_ratio = life.showing if life.showing is not None else life.last_ratio
+        life.showing = None
+        # Ids that show up later belong to this start: SGLang prints them only once they count something.
+        life.pids = {}
+        life.recent = [*life.recent, ColdStart(at, reason)][-_RECENT:]
+
+    def _remember(self, signs: Signs) -> None:
+        life = self.life
+        life.seen = True
+        life.counters_due = life.counters_due and signs.untouched
+        life.start = signs.start if signs.start is not None else life.start
+        for rank, ids in signs.pids.items():
+            life.pids[rank] = sorted({*life.pids.get(rank, []), *ids})
+        if signs.models:
+            life.models = sorted(signs.models)
