@@ -70,6 +70,13 @@ def test_replay_counts_the_logs_beside_the_pages(capsys: pytest.CaptureFixture[s
     assert "kvcache_prompt_tokens_total{" in out
 
 
+def test_replay_cold_sets_each_cold_start_against_warm_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(RECORDINGS / "vllm-0.32.0"), "--cold"]) == 0
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:11:07  first seen +not yet", first)
+    assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:14:55  start time +\d+ s +89\.7 % +98\.7 %", second)
+
+
 def test_inspect_prints_an_exposition_and_what_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(FIXTURES / "engines" / "vllm-0.10.2" / "page.prom")]) == 0
     out, table = capsys.readouterr()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.commands.arguments import Subparsers, duration
+from kvcache_exporter.commands.cold_table import ColdTable, cold_table
 from kvcache_exporter.commands.recording import RecordedPage, recorded_logs, recorded_pages
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.exposition import exposition
@@ -35,6 +36,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--window", type=duration, default=300.0, metavar="5m", help="length of the window (default 5m)"
     )
+    parser.add_argument("--cold", action="store_true", help="a table of cold starts against warm time")
     parser.set_defaults(run=run)
 
 
@@ -42,15 +44,19 @@ def run(arguments: argparse.Namespace) -> int:
     pages = recorded_pages(arguments.folder)
     windows = {**c.WINDOWS, "window": arguments.window} if arguments.json else c.WINDOWS
     collectors = {page.target: TargetCollector(page.target, ENGINES, windows=windows) for page in pages}
+    tables = {name: ColdTable(collector) for name, collector in collectors.items()}
     logs = [RecordedLog(path, arguments.folder) for path in recorded_logs(arguments.folder)]
     for page in pages:
         collector = collectors[page.target]
         collector.page(page.path.read_bytes(), page.at)
+        tables[page.target].page()
         for log in logs:
             log.play_until(page.at)
         if arguments.json:
             print(json.dumps(summary(collector, page, arguments.window)), flush=True)
-    if not arguments.json:
+    if arguments.cold:
+        print("\n".join(cold_table(tables.values())))
+    elif not arguments.json:
         print(exposition(_samples(collectors.values(), logs)), end="")
     return 0
 

@@ -7,7 +7,7 @@ import msgspec
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.model import Distribution, Sample
 from kvcache_exporter.scrape.fleet import Fleet
-from kvcache_exporter.scrape.lifecycle import ColdRule, Life, Lifecycle, Signs, Traffic
+from kvcache_exporter.scrape.lifecycle import ColdRule, Life, Lifecycle, Phase, Signs, Traffic
 from kvcache_exporter.scrape.phases import PhaseSplitter, Split
 from kvcache_exporter.scrape.plan import Plan, Watched
 from kvcache_exporter.windows import History, Span
@@ -57,6 +57,11 @@ class ColdWatch:
         warm = self.lifecycle.phase == "warm"
         self._fleet.report(self._target, signs.models, *longer, warm=warm)
 
+    @property
+    def page_phase(self) -> Phase:
+        """The phase of what the newest page added: the page that shows the recovery is still cold."""
+        return "cold" if self._turned else self.lifecycle.phase
+
     def samples(self, now: float) -> Iterator[Sample]:
         name, life = (self._target,), self.lifecycle.life
         yield Sample(c.TARGET_RESTARTS, name, float(life.restarts))
@@ -68,8 +73,7 @@ class ColdWatch:
 
     def split(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """The same samples, the engine's TTFT by phase; to be called once for each page."""
-        # A page on which the target turned warm still shows what it gained while cold.
-        phase = "cold" if self._turned else self.lifecycle.phase
+        phase = self.page_phase
         for sample in samples:
             if sample.metric is not c.ENGINE_TTFT or not isinstance(sample.value, Distribution):
                 yield sample

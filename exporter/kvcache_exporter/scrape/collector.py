@@ -88,6 +88,10 @@ class TargetCollector:
     def span(self, window: float) -> Span | None:
         return self._history.span(window)
 
+    def last_step(self) -> Span | None:
+        """Increases from the page before to the newest."""
+        return self._history.last_step()
+
     def _bind(self, layout: Layout) -> Plan:
         """The plan for a layout, with a history column for each watched series."""
         if self.plan is not None and self._bound == (layout, self._history.generation):
