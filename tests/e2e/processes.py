@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
 import requests
@@ -64,6 +66,42 @@ def scrape(port: int) -> dict[str, float]:
     page.raise_for_status()
     lines = [line.rpartition(" ") for line in page.text.splitlines() if not line.startswith("#")]
     return {series: float(value) for series, _, value in lines}
+
+
+class Engine:
+    """An engine that answers with whichever recorded page it was last given."""
+
+    def __init__(self, recording: Path) -> None:
+        self._recording = recording
+        engine = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(engine.page)))
+                self.end_headers()
+                self.wfile.write(engine.page)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.page = b""
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.address = f"127.0.0.1:{self.server.server_address[1]}"
+        Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def show(self, number: str) -> None:
+        """Answer with the page of this number from now on."""
+        (path,) = self._recording.glob(f"{number}_*.prom")
+        self.page = path.read_bytes()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
 
 
 @contextmanager

@@ -5,13 +5,22 @@ import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
-from processes import free_port, prometheus, query, running, scrape, start_exporter, value, wait_until
+from processes import (
+    Engine,
+    free_port,
+    prometheus,
+    query,
+    running,
+    scrape,
+    start_exporter,
+    value,
+    wait_until,
+)
 
 from kvcache_exporter.catalogue import SECONDS_BUCKETS
 from kvcache_exporter.demo.playback import load_recording
@@ -26,42 +35,10 @@ RECORDING = Path(__file__).parents[1] / "fixtures" / "recordings" / "vllm-0.32.0
 TRUTH = json.loads((RECORDING / "truth.json").read_text())["phases"]
 
 
-class Engine:
-    """An engine that answers with whichever recorded page it was last given."""
-
-    def __init__(self) -> None:
-        engine = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(engine.page)))
-                self.end_headers()
-                self.wfile.write(engine.page)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.page = b""
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.address = f"127.0.0.1:{self.server.server_address[1]}"
-        Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def show(self, number: str) -> None:
-        (path,) = RECORDING.glob(f"{number}_*.prom")
-        self.page = path.read_bytes()
-
-
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    made = Engine()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with closing(Engine(RECORDING)) as made:
+        yield made
 
 
 def _records(lines: list[bytes]) -> list[RequestRecord]:

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Thread
 
 import pytest
 import requests
-from processes import free_port, running, scrape, start_exporter, wait_until
+from processes import Engine, free_port, running, scrape, start_exporter, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -211,6 +211,34 @@ def test_a_state_file_has_one_owner(tmp_path: Path) -> None:
         )  # fmt: skip
     assert second.returncode == 1
     assert "state.sqlite" in second.stderr
+
+
+RECORDING = Path(__file__).parents[1] / "fixtures" / "recordings" / "vllm-0.32.0"
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_target_lived_through_survives_a_restart_of_the_exporter(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    port, config = free_port(), tmp_path / "kvcache.yaml"
+    with closing(Engine(RECORDING)) as engine:
+        config.write_text(
+            f"scrape: {{interval: 500ms, timeout: 400ms, max_age: 100ms}}\n"
+            f"state: {{path: {tmp_path}/state.sqlite}}\n"
+            f"targets: [{{static: ['{engine.address}']}}]\n"
+        )
+        restarts = f'kvcache_target_restarts_total{{target="{engine.address}"}}'
+        engine.show("034")
+        process = start_exporter(config, port, tmp_path / "log")
+        wait_until("the first page", lambda: restarts in scrape(port))
+        engine.show("060")
+        wait_until("the restart being seen", lambda: scrape(port)[restarts] == 1.0)
+        process.send_signal(end)
+        process.wait(10)
+        engine.show("062")
+        with running(start_exporter(config, port, tmp_path / "log")):
+            wait_until("the page of the new process", lambda: restarts in scrape(port))
+            assert scrape(port)[restarts] == 1.0
 
 
 def test_sigterm_ends_it_cleanly_and_soon(tmp_path: Path) -> None:
