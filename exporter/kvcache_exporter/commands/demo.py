@@ -60,7 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     end = started + min(arguments.duration or length, length if arguments.duration is None else 1e9)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvcache-demo-")))
-        servers = [stack.enter_context(closing(EngineServer(engine, clock))) for engine in engines]
+        servers = [
+            stack.enter_context(closing(EngineServer(engine, clock, arguments.speed))) for engine in engines
+        ]
         writers = [stack.enter_context(closing(LogWriter(e, folder / e.log_name))) for e in engines]
         app, server = stack.enter_context(_running(folder, [s.address for s in servers], arguments.listen))
         print(_introduction(engines, server.url, arguments.speed))
@@ -70,9 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
                 writer.write_until(clock())
             if now - shown >= (1.0 if sys.stdout.isatty() else _LINE_EVERY):
                 shown = now
-                _show(app, clock())
+                _show(app, clock(), again=sys.stdout.isatty())
             time.sleep(0.1)
-        _show(app, clock())
+        _show(app, clock(), again=False)
     return 0
 
 
@@ -99,13 +101,11 @@ def _introduction(engines: list[RecordedEngine], url: str, speed: float) -> str:
     )
 
 
-def _show(app: App, at: float) -> None:
+def _show(app: App, at: float, *, again: bool) -> None:
+    """`again`: the next picture is drawn over this one instead of scrolling."""
     collectors = [job.collector for job in app.scheduler.jobs.values()]
     ledgers = [source.ledger for source in app.sources]
     lines = [f"recorded second {at:.0f}", *answers(collectors, ledgers, "1m", time.time()), ""]
-    if sys.stdout.isatty():
-        # Move back over the last picture instead of scrolling.
-        lines = [f"\x1b[2K{line}" for line in lines]
-        print("\n".join(lines) + f"\x1b[{len(lines) - 1}A\r", end="", flush=True)
-        return
-    print("\n".join(lines), flush=True)
+    erase = "\x1b[2K" if sys.stdout.isatty() else ""
+    end = f"\x1b[{len(lines) - 1}A\r" if again else "\n"
+    print("\n".join(f"{erase}{line}" for line in lines), end=end, flush=True)

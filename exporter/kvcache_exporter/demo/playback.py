@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 RECORDING = Path(__file__).parent / "recording.zip"
+_START = re.compile(rb"^(process_start_time_seconds )(\S+)", re.MULTILINE)
 _LEAD_IN = 2.0
 _LONGEST_GAP = 10.0
 
@@ -21,6 +23,8 @@ class RecordedEngine:
     """One engine's pages and the log lines of its requests; times are seconds from the recording's start."""
 
     name: str
+    began: float
+    """Unix seconds of the recording's start."""
     pages: tuple[tuple[float, bytes], ...]
     log_name: str
     lines: tuple[tuple[float, bytes], ...]
@@ -58,6 +62,7 @@ def _engine(archive: zipfile.ZipFile, folder: str, names: list[str]) -> Recorded
     )
     return RecordedEngine(
         folder,
+        start,
         tuple((at - start, archive.read(name)) for at, name in timed),
         log_name.removeprefix(folder + "/"),
         tuple(lines),
@@ -75,14 +80,20 @@ def _finished(line: bytes) -> float:
 class EngineServer:
     """Serves one recorded engine's pages on a free port of 127.0.0.1."""
 
-    def __init__(self, engine: RecordedEngine, clock: Callable[[], float]) -> None:
+    def __init__(self, engine: RecordedEngine, clock: Callable[[], float], speed: float = 1.0) -> None:
         """`clock` gives the time in the recording."""
+
+        def started_now(match: re.Match[bytes]) -> bytes:
+            """The recorded process start, moved so that the engine's age is right as the page is served."""
+            recorded = float(match[2]) - engine.began
+            return match[1] + b"%.2f" % (time.time() - (clock() - recorded) / speed)
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
                 page = engine.page_at(clock())
+                page = page and _START.sub(started_now, page)
                 self.send_response(200 if page is not None else 503)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.send_header("Content-Length", str(len(page or b"")))
