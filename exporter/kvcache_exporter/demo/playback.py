@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
 RECORDING = Path(__file__).parent / "recording.zip"
 _START = re.compile(rb"^(process_start_time_seconds )(\S+)", re.MULTILINE)
+_FIRST_AFTER_RESTART = re.compile(r"/50[01]_|-restart-start_")
 _LEAD_IN = 2.0
-_LONGEST_GAP = 10.0
+_LAST_ANSWER = 5.0
+"""Seconds for which an engine still shows its last page before it goes down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class RecordedEngine:
     began: float
     """Unix seconds of the recording's start."""
     pages: tuple[tuple[float, bytes], ...]
+    down: tuple[tuple[float, float], ...]
+    """When the engine did not answer because it was restarted."""
     log_name: str
     lines: tuple[tuple[float, bytes], ...]
 
@@ -35,15 +40,10 @@ class RecordedEngine:
 
     def page_at(self, at: float) -> bytes | None:
         """The page a scrape at this time gets; None while the engine is down for its restart."""
-        number = sum(1 for when, _ in self.pages if when <= at) - 1
-        if number < 0:
+        if any(start < at < end for start, end in self.down):
             return None
-        if number + 1 < len(self.pages):
-            gap = self.pages[number + 1][0] - self.pages[number][0]
-            # The recorder asked every 5 s: a longer gap is the engine's restart.
-            if gap > 2 * _LONGEST_GAP and at > self.pages[number][0] + _LONGEST_GAP:
-                return None
-        return self.pages[number][1]
+        shown = [page for when, page in self.pages if when <= at]
+        return shown[-1] if shown else None
 
 
 def load_recording(path: Path = RECORDING) -> list[RecordedEngine]:
@@ -64,6 +64,11 @@ def _engine(archive: zipfile.ZipFile, folder: str, names: list[str]) -> Recorded
         folder,
         start,
         tuple((at - start, archive.read(name)) for at, name in timed),
+        tuple(
+            (before + _LAST_ANSWER - start, at - start)
+            for (before, _), (at, name) in pairwise(timed)
+            if _FIRST_AFTER_RESTART.search(name)
+        ),
         log_name.removeprefix(folder + "/"),
         tuple(lines),
     )
