@@ -6,10 +6,21 @@ import sys
 from collections.abc import Sequence
 
 from kvcache_exporter import __version__
-from kvcache_exporter.commands import check, demo, inspect, metrics, records, replay, report, serve
+from kvcache_exporter.commands import (
+    check,
+    demo,
+    generate,
+    inspect,
+    metrics,
+    publish,
+    records,
+    replay,
+    report,
+    serve,
+)
 from kvcache_exporter.errors import ConfigError, KVCacheError
 
-COMMANDS = (serve, check, demo, inspect, records, report, replay, metrics)
+COMMANDS = (serve, check, demo, inspect, records, report, replay, generate, publish, metrics)
 
 
 def parser() -> argparse.ArgumentParser:
