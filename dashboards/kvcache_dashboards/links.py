@@ -1,0 +1,19 @@
+"""Ways from one board to the next that keep the time and the variables."""
+
+from grafana_foundation_sdk.builders import dashboard
+
+_KEPT = ("datasource", "cluster", "namespace", "engine", "model_name", "target")
+
+
+def to_board(title: str, uid: str) -> dashboard.DashboardLink:
+    """For the corner of a panel."""
+    url = f"/d/{uid}?${{__url_time_range}}&${{__all_variables}}"
+    return dashboard.DashboardLink(title).url(url).target_blank(False)
+
+
+def for_row(uid: str, variable: str, column: str, cluster_label: str) -> str:
+    """For a table: the same, narrowed to the row's value of one column."""
+    kept = [name for name in _KEPT if name != variable and (name != "cluster" or cluster_label)]
+    others = "&".join(f"${{{name}:queryparam}}" for name in kept)
+    value = f'${{__data.fields["{column}"]:percentencode}}'
+    return f"/d/{uid}?${{__url_time_range}}&{others}&var-{variable}={value}"

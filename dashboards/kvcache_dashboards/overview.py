@@ -1,0 +1,375 @@
+"""The four questions for the person on call, all in the first screen; below it, where it is worst."""
+
+from grafana_foundation_sdk.builders import heatmap, stat, table, timeseries
+
+from kvcache_alerts import recording as r
+from kvcache_alerts.promql import LOG_MODEL, MODEL, TARGET_MODEL
+from kvcache_dashboards import links
+from kvcache_dashboards import style as s
+from kvcache_dashboards.mappers import Board, Placed, Row
+from kvcache_dashboards.options import Options
+from kvcache_dashboards.queries import RANGE, Scope, among, highest, ratio, total
+from kvcache_dashboards.style import Column, Query
+from kvcache_exporter import catalogue as c
+
+UID = "kvcache-overview"
+_WORST = 10
+ENGINES, LOGS = "engines", "logs"
+
+
+def board(options: Options) -> Board:
+    q = Scope(options.cluster_label)
+    return Board(
+        UID,
+        "Overview",
+        "The prefix cache in four questions. Numbers of a whole model come from recorded series and follow "
+        "the variables Cluster, Namespace and Model; those of single replicas follow Engine and Target too.",
+        (
+            Row("What is the hit rate?", (
+                Placed(token_weighted(q), 4, 4),
+                Placed(request_weighted(q), 4, 4),
+                Placed(gap(q), 4, 4),
+                Placed(hit_rates(q), 12, 4),
+            )),
+            Row("What does a miss cost?", (
+                Placed(ttft_median(q), 9, 5),
+                Placed(ttft_tail(q, options.ttft_objective), 9, 5),
+                Placed(prefill_cost(q), 6, 5),
+            )),
+            Row("What is evicting, and why?", (
+                Placed(usage(q), 4, 4),
+                Placed(preemptions_against_queue(q), 10, 4),
+                Placed(evictions(q), 10, 4),
+            )),
+            Row("What happens when it is cold?", (
+                Placed(cold_replicas(q), 4, 4),
+                Placed(last_warmup(q), 4, 4),
+                Placed(cold_against_warm(q), 8, 4),
+                Placed(who_is_cold(q, options), 8, 4),
+            )),
+            Row("Where is it worst?", (
+                Placed(worst_models(q, options), 12, 8),
+                Placed(worst_replicas(q, options), 12, 8),
+                Placed(worst_groups(q), 24, 8),
+            )),
+            Row("How is it spread over requests?", (
+                Placed(computed_tokens(q), 12, 8),
+                Placed(cached_ratio(q), 12, 8),
+            )),
+        ),
+    )  # fmt: skip
+
+
+def _engine_token_ratio(q: Scope) -> str:
+    cached = total(q.recorded(r.MODEL_CACHED_PROMPT_TOKENS_RATE, MODEL))
+    return ratio(cached, total(q.recorded(r.MODEL_MEASURED_PROMPT_TOKENS_RATE, MODEL)))
+
+
+def _engine_request_ratio(q: Scope) -> str:
+    hits = total(q.recorded(r.MODEL_ENGINE_HITS_RATE, MODEL))
+    return ratio(hits, total(q.recorded(r.MODEL_ENGINE_REQUESTS_RATE, MODEL)))
+
+
+def _log_token_ratio(q: Scope) -> str:
+    level = ("model_name",)
+    cached = total(q.recorded(r.SOURCE_MODEL_CACHED_TOKENS_RATE, level))
+    return ratio(cached, total(q.recorded(r.SOURCE_MODEL_PROMPT_TOKENS_RATE, level)))
+
+
+def _log_request_ratio(q: Scope) -> str:
+    full = total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL, outcome="full"))
+    return ratio(full, total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL, outcome="!unknown")))
+
+
+def token_weighted(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "By tokens: long prompts count most",
+        "Share of prompt tokens served from the cache: what the GPU was spared. It is weighted by tokens, "
+        "so a few long conversations can hold it up while most requests miss. Read it beside the share of "
+        "requests.",
+        s.RATIO,
+        Query(_engine_token_ratio(q), ENGINES),
+        Query(_log_token_ratio(q), LOGS),
+    )
+
+
+def request_weighted(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "By requests: who did not wait",
+        "Share of requests that skipped prefill: all but the last block or the last few percent of the "
+        "prompt came from the cache. From engines it covers prompts longer than "
+        "kvcache_request_hit_threshold_tokens, from logs all requests whose cached tokens are known.",
+        s.RATIO,
+        Query(_engine_request_ratio(q), ENGINES),
+        Query(_log_request_ratio(q), LOGS),
+    ).links([links.to_board("Requests", "kvcache-requests")])
+
+
+def gap(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "Gap: cached, yet waits",
+        "By tokens less by requests, each from the same source. Above 40 points tokens look cached while "
+        "most requests still compute a prefill worth waiting for.",
+        s.RATIO,
+        Query(f"{_engine_token_ratio(q)} - {_engine_request_ratio(q)}", ENGINES),
+        Query(f"{_log_token_ratio(q)} - {_log_request_ratio(q)}", LOGS),
+        steps=((None, s.GOOD), (0.25, s.WARN), (0.4, s.BAD)),
+    )
+
+
+def hit_rates(q: Scope) -> timeseries.Panel:
+    basis = f"and on (target) {q.series(c.TARGET_INFO, hit_basis='lookup')}"
+    hits, lookups = q.series(c.PREFIX_HIT_TOKENS), q.series(c.PREFIX_QUERY_TOKENS)
+    window = "[$__rate_interval]"
+    looked_up = ratio(total(f"rate({hits}{window}) {basis}"), total(f"rate({lookups}{window}) {basis}"))
+    panel = s.timeseries_panel(
+        "Hit rates over time",
+        "Both hit rates, from engines and from logs. A line named lookups stands for engines that count "
+        "nothing better (hit_basis lookup, vLLM up to 0.12): they count a request again on every "
+        "scheduling attempt, so under pressure it is not the hit rate.",
+        s.RATIO,
+        Query(_engine_token_ratio(q), "by tokens, engines"),
+        Query(_engine_request_ratio(q), "by requests, engines"),
+        Query(_log_token_ratio(q), "by tokens, logs"),
+        Query(_log_request_ratio(q), "by requests, logs"),
+        Query(looked_up, "lookups (not comparable)"),
+        colors={
+            "by tokens, engines": "blue",
+            "by requests, engines": "green",
+            "by tokens, logs": "light-blue",
+            "by requests, logs": "light-green",
+            "lookups (not comparable)": s.BAD,
+        },
+    )
+    return s.legend_right(panel.max(1))
+
+
+def _ttft(q: Scope, quantile: str, title: str, about: str) -> timeseries.Panel:
+    buckets = total(q.recorded(r.MODEL_TTFT_BUCKETS, LOG_MODEL, outcome="!unknown"), ("le", "outcome"))
+    panel = s.timeseries_panel(
+        title,
+        f"{about} of full hits, partial hits and misses, each by itself: merged into one they say nothing "
+        "about any of them. From request logs, over the last five minutes.",
+        s.SECONDS,
+        Query(f"histogram_quantile({quantile}, {buckets})", "{{outcome}}"),
+        colors=s.OUTCOMES,
+        no_value="No requests with a time to first token in a log",
+    )
+    return s.legend_right(panel.links([links.to_board("Requests", "kvcache-requests")]))
+
+
+def ttft_median(q: Scope) -> timeseries.Panel:
+    return _ttft(q, "0.5", "Time to first token, p50", "Median time to first token")
+
+
+def ttft_tail(q: Scope, objective: float) -> timeseries.Panel:
+    panel = _ttft(q, "0.99", "Time to first token, p99", "99th percentile of the time to first token")
+    return s.with_line(panel, objective)
+
+
+def prefill_cost(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Prefill for 1,000 uncached tokens",
+        "Seconds of prefill for 1,000 prompt tokens that the cache did not hold: what a miss costs.",
+        s.SECONDS,
+        Query(q.recorded(r.MODEL_PREFILL_SECONDS_PER_1K, MODEL), "{{model_name}}"),
+        no_value="No prefill time on the engines' pages",
+    )
+
+
+def usage(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "Fullest replica",
+        "Share of the device tier that running requests hold, of the fullest replica. Blocks cached for "
+        "later count as free, so a full cache is no fault unless requests wait.",
+        s.RATIO,
+        Query(highest(q.recorded(r.MODEL_USAGE, MODEL, tier="device")), "usage"),
+        steps=((None, s.GOOD), (0.85, s.WARN), (0.95, s.BAD)),
+        no_value="No engines",
+    ).links([links.to_board("Pressure", "kvcache-pressure")])
+
+
+def preemptions_against_queue(q: Scope) -> timeseries.Panel:
+    panel = s.timeseries_panel(
+        "Preemptions against the queue",
+        "Running requests put back to free cache (vLLM preemptions, SGLang retractions), and requests "
+        "waiting. Both rising: the cache is too small for this concurrency.",
+        s.PER_SECOND,
+        Query(total(q.recorded(r.MODEL_PREEMPTIONS_RATE, MODEL)), "preemptions/s"),
+        Query(total(q.recorded(r.MODEL_WAITING, MODEL)), "waiting"),
+        colors={"preemptions/s": s.BAD, "waiting": s.NEUTRAL},
+        no_value="No engines",
+    )
+    panel = s.on_right_axis(panel, "waiting", s.COUNT, "requests")
+    return s.legend_right(panel.links([links.to_board("Pressure", "kvcache-pressure")]))
+
+
+def evictions(q: Scope) -> timeseries.Panel:
+    blocks = q.recorded(r.TARGET_MODEL_EVICTED_BLOCKS_RATE, TARGET_MODEL)
+    panel = s.timeseries_panel(
+        "Evictions by tier",
+        "Cached tokens dropped from a tier, by the engines' own counters (SGLang), and cached blocks "
+        "removed, by KV events (vLLM, SGLang). A page of vLLM alone does not say what it evicts.",
+        s.TOKENS_PER_SECOND,
+        Query(total(q.recorded(r.MODEL_EVICTED_TOKENS_RATE, MODEL), ("tier",)), "{{tier}} tokens/s"),
+        Query(total(blocks, ("tier",)), "{{tier}} blocks/s"),
+        no_value="No engine counts evictions",
+    )
+    return s.legend_right(s.on_right_axis(panel, ".*blocks.*", s.BLOCKS_PER_SECOND, "blocks"))
+
+
+def cold_replicas(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "Cold replicas",
+        "Replicas whose cache has not recovered since the engine started.",
+        s.COUNT,
+        Query(f"sum(1 - {q.series(c.WARM)})", "cold"),
+        steps=((None, s.GOOD), (1, s.WARN)),
+        no_value="No engines",
+    ).links([links.to_board("Cold start", "kvcache-cold-start")])
+
+
+def last_warmup(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "Longest last warm-up",
+        "Time the last cold start of a replica took until its hit rate had recovered, of the slowest "
+        "replica.",
+        s.DURATION,
+        Query(highest(q.series(c.WARMUP_DURATION)), "warm-up"),
+        no_value="No cold start seen",
+        sparkline=False,
+    )
+
+
+def cold_against_warm(q: Scope) -> timeseries.Panel:
+    buckets = total(q.recorded(r.MODEL_ENGINE_TTFT_BUCKETS, MODEL), ("le", "phase"))
+    panel = s.timeseries_panel(
+        "Time to first token, p99, cold against warm",
+        "As the engines measure it, hits and misses in one; what matters is the distance of the two lines.",
+        s.SECONDS,
+        Query(f"histogram_quantile(0.99, {buckets})", "{{phase}}"),
+        colors=s.PHASES,
+    )
+    return s.legend_right(panel.links([links.to_board("Cold start", "kvcache-cold-start")]))
+
+
+def who_is_cold(q: Scope, options: Options) -> table.Panel:
+    cold = f"{q.series(c.WARM)} == 0"
+    return s.table_panel(
+        "Who is cold",
+        "Replicas that are cold now, the one that has been cold longest first, and what their last start "
+        "took.",
+        {"target": "Replica"},
+        (
+            Column("Age", total(among(q.series(c.AGE), ("target",), cold), ("target",)), s.DURATION),
+            Column(
+                "Last warm-up",
+                total(among(q.series(c.WARMUP_DURATION), ("target",), cold), ("target",)),
+                s.DURATION,
+            ),
+        ),
+        worst="Age",
+        ascending=False,
+        no_value="No replica is cold",
+        link=links.for_row("kvcache-cold-start", "target", "Replica", options.cluster_label),
+    )
+
+
+_HIT_STEPS: s.Steps = ((None, s.BAD), (0.2, s.WARN), (0.5, s.GOOD))
+
+
+def worst_models(q: Scope, options: Options) -> table.Panel:
+    by = ("model_name",)
+
+    def weighted(rate: str, measured: str) -> str:
+        return ratio(total(rate, by), total(measured, by))
+
+    tokens = weighted(
+        q.recorded(r.MODEL_CACHED_PROMPT_TOKENS_RATE, MODEL),
+        q.recorded(r.MODEL_MEASURED_PROMPT_TOKENS_RATE, MODEL),
+    )
+    requests = weighted(
+        q.recorded(r.MODEL_ENGINE_HITS_RATE, MODEL), q.recorded(r.MODEL_ENGINE_REQUESTS_RATE, MODEL)
+    )
+    return s.table_panel(
+        "Models, worst first",
+        "Models by the hit rate of their engines over the last five minutes.",
+        {"model_name": "Model"},
+        (
+            Column("By tokens", tokens, s.RATIO, _HIT_STEPS),
+            Column("By requests", requests, s.RATIO, _HIT_STEPS),
+            Column("Prompt", total(q.recorded(r.MODEL_PROMPT_TOKENS_RATE, MODEL), by), s.TOKENS_PER_SECOND),
+        ),
+        worst="By tokens",
+        ascending=True,
+        link=links.for_row("kvcache-pressure", "model_name", "Model", options.cluster_label),
+    )
+
+
+def worst_replicas(q: Scope, options: Options) -> table.Panel:
+    by = ("target", "model_name")
+    lowest = f"bottomk({_WORST}, {q.recorded(r.TARGET_MODEL_TOKEN_HIT_RATIO, TARGET_MODEL)})"
+    usage_of = highest(q.recorded(r.TARGET_MODEL_USAGE, TARGET_MODEL, tier="device"), by)
+    waiting = total(q.recorded(r.TARGET_MODEL_WAITING, TARGET_MODEL), by)
+    preempted = total(q.recorded(r.TARGET_MODEL_PREEMPTIONS_RATE, TARGET_MODEL), by)
+    return s.table_panel(
+        "Replicas, worst first",
+        f"The {_WORST} replicas with the lowest token-weighted hit rate over the last five minutes. A "
+        "replica far below the others of its model gets requests whose prefix another one holds.",
+        {"target": "Replica", "model_name": "Model"},
+        (
+            Column("By tokens", highest(lowest, by), s.RATIO, _HIT_STEPS),
+            Column("Usage", among(usage_of, by, lowest), s.RATIO),
+            Column("Waiting", among(waiting, by, lowest), s.COUNT),
+            Column("Preemptions", among(preempted, by, lowest), s.PER_SECOND),
+        ),
+        worst="By tokens",
+        ascending=True,
+        link=links.for_row("kvcache-pressure", "target", "Replica", options.cluster_label),
+    )
+
+
+def worst_groups(q: Scope) -> table.Panel:
+    by = ("group", "model_name")
+    computed = f"{_rise(q, c.REQUEST_PROMPT_TOKENS, by)} - {_rise(q, c.REQUEST_CACHED_TOKENS, by)}"
+    largest = f"topk({_WORST}, {computed})"
+    tokens = ratio(_rise(q, c.REQUEST_CACHED_TOKENS, by), _rise(q, c.REQUEST_PROMPT_TOKENS, by))
+    full, known = (q.increase(c.REQUESTS, by, RANGE, outcome=o) for o in ("full", "!unknown"))
+    return s.table_panel(
+        "Prompt groups, worst first",
+        f"The {_WORST} prompt groups that had to compute most prompt tokens in the time shown: where a "
+        "better prefix pays most. Groups come from requests.group_by in the configuration.",
+        {"group": "Group", "model_name": "Model"},
+        (
+            Column("Computed", largest, s.TOKENS),
+            Column("By tokens", among(tokens, by, largest), s.RATIO, _HIT_STEPS),
+            Column("By requests", among(ratio(full, known), by, largest), s.RATIO, _HIT_STEPS),
+        ),
+        worst="Computed",
+        ascending=False,
+        no_value="No request log",
+    )
+
+
+def _rise(q: Scope, metric: c.Metric, by: tuple[str, ...]) -> str:
+    return q.increase(metric, by, RANGE)
+
+
+def computed_tokens(q: Scope) -> heatmap.Panel:
+    return s.heatmap_panel(
+        "Computed tokens per request",
+        "Prompt tokens of each request that the cache did not hold, from request logs.",
+        s.TOKENS,
+        q.buckets(c.REQUEST_COMPUTED_TOKENS),
+        no_value="No request log",
+    )
+
+
+def cached_ratio(q: Scope) -> heatmap.Panel:
+    return s.heatmap_panel(
+        "Cached share per request",
+        "Share of each request's prompt that came from the cache, from request logs.",
+        s.RATIO,
+        q.buckets(c.REQUEST_CACHED_RATIO),
+        no_value="No request log",
+    )

@@ -1,0 +1,84 @@
+"""PromQL from the catalogue's metrics: what the catalogue does not have cannot be asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvcache_alerts.model import RecordingRule
+from kvcache_exporter.catalogue import Metric
+
+INTERVAL = "$__rate_interval"
+RANGE = "$__range"
+VARIABLES = ("namespace", "model_name", "target", "engine")
+"""Labels that a variable of the same name narrows down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Writes selectors that the variables on top of a board narrow down."""
+
+    cluster_label: str = "cluster"
+    variables: tuple[str, ...] = VARIABLES
+
+    def series(self, metric: Metric, suffix: str = "", **where: str) -> str:
+        """A selector; a value of `where` that begins with ! excludes it."""
+        unknown = [label for label in where if label not in (*metric.labels, "le")]
+        if unknown:
+            raise ValueError(f"{metric.name} has no label {', '.join(unknown)}; it has {metric.labels}")
+        return self.select(metric.name + suffix, metric.labels, **where)
+
+    def select(self, name: str, labels: Sequence[str], **where: str) -> str:
+        """The same for a series that is known by name and labels only, such as a recorded one."""
+        cluster = [f'{self.cluster_label}=~"$cluster"'] if self.cluster_label else []
+        narrowed = [
+            f'{label}=~"${label}"' for label in labels if label in self.variables and label not in where
+        ]
+        exact = [f'{label}{"!" * (value[:1] == "!")}="{value.lstrip("!")}"' for label, value in where.items()]
+        return f"{name}{{{', '.join([*cluster, *narrowed, *exact])}}}"
+
+    def recorded(self, rule: RecordingRule, level: Sequence[str], **where: str) -> str:
+        """A recorded series; `level` are the labels its level keeps."""
+        return self.select(rule.record, level, **where)
+
+    def rate(self, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
+        """Increase a second, summed over all other labels."""
+        return total(f"rate({self.series(metric, **where)}[{INTERVAL}])", by)
+
+    def increase(self, metric: Metric, by: Sequence[str] = (), window: str = INTERVAL, **where: str) -> str:
+        return total(f"increase({self.series(metric, **where)}[{window}])", by)
+
+    def quantile(self, q: float, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
+        buckets = f"rate({self.series(metric, '_bucket', **where)}[{INTERVAL}])"
+        return f"histogram_quantile({q:g}, {total(buckets, ('le', *by))})"
+
+    def buckets(self, metric: Metric, **where: str) -> str:
+        """Observations in each bucket, for a heatmap."""
+        return total(f"increase({self.series(metric, '_bucket', **where)}[{INTERVAL}])", ("le",))
+
+    def share_above(self, edge: float, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
+        """Share of observations above one of the histogram's edges."""
+        below = total(f"rate({self.series(metric, '_bucket', **where, le=edge_text(edge))}[{INTERVAL}])", by)
+        count = total(f"rate({self.series(metric, '_count', **where)}[{INTERVAL}])", by)
+        return f"1 - {below} / ({count} > 0)"
+
+
+def edge_text(edge: float) -> str:
+    """The value of `le` on the page, which Prometheus compares as text."""
+    return str(float(edge))
+
+
+def total(expression: str, by: Sequence[str] = ()) -> str:
+    return f"sum by ({', '.join(by)}) ({expression})" if by else f"sum({expression})"
+
+
+def highest(expression: str, by: Sequence[str] = ()) -> str:
+    return f"max by ({', '.join(by)}) ({expression})" if by else f"max({expression})"
+
+
+def ratio(numerator: str, denominator: str) -> str:
+    """No sample where nothing happened: 0 / 0 says nothing about a cache."""
+    return f"{numerator} / ({denominator} > 0)"
+
+
+def among(expression: str, keys: Sequence[str], leading: str) -> str:
+    """Only the series whose keys the leading expression has."""
+    return f"({expression}) and on ({', '.join(keys)}) ({leading})"

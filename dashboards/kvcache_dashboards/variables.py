@@ -1,0 +1,78 @@
+"""The variables on top of every board, scoped by our own metrics, and the annotations below them."""
+
+from collections.abc import Iterator
+
+from grafana_foundation_sdk.builders import dashboard, prometheus
+from grafana_foundation_sdk.models.dashboard import VariableOption, VariableRefresh, VariableSort
+
+from kvcache_dashboards.options import Options
+from kvcache_dashboards.queries import INTERVAL, Scope, total
+from kvcache_dashboards.style import DATASOURCE
+from kvcache_exporter import catalogue as c
+
+ANYTHING = ".*"
+"""What All stands for where users may not have the label at all."""
+
+
+def datasource(options: Options) -> dashboard.DatasourceVariable:
+    variable = dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
+    if options.datasource:
+        chosen = VariableOption(selected=True, text=options.datasource, value=options.datasource)
+        variable.current(chosen)
+    return variable
+
+
+def _labels(name: str, label: str, selector: str, label_name: str = "") -> dashboard.QueryVariable:
+    query = f"label_values({selector}, {label_name or name})"
+    return (
+        dashboard.QueryVariable(name).label(label).datasource(DATASOURCE)
+        .query({"query": query, "refId": f"variable-{name}"}).definition(query)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).sort(VariableSort.ALPHABETICAL_ASC)
+        .multi(True).include_all(True).current(VariableOption(selected=True, text=["All"], value=["$__all"]))
+    )  # fmt: skip
+
+
+def query_variables(options: Options) -> Iterator[dashboard.QueryVariable]:
+    """Each narrows the next; `engine` narrows targets, which are all that most series know."""
+    scope, cluster = Scope(options.cluster_label, ()), options.cluster_label
+    if cluster:
+        every = Scope("", ()).series(c.BUILD_INFO)
+        yield _labels("cluster", "Cluster", every, cluster).all_value(ANYTHING)
+    yield _labels("namespace", "Namespace", scope.series(c.RUNNING_REQUESTS)).all_value(ANYTHING)
+    yield _labels("engine", "Engine", scope.series(c.TARGET_UP)).all_value(ANYTHING)
+    yield _labels("model_name", "Model", _models(scope)).all_value(ANYTHING)
+    # Not from target_info: a target that never answered has none, and must be seen as down.
+    yield _labels("target", "Target", Scope(cluster, ("engine",)).series(c.TARGET_UP))
+
+
+def _models(scope: Scope) -> str:
+    """Models of engines and of logs: some users have only one of the two."""
+    names = f"{c.PROMPT_TOKENS.name}|{c.REQUESTS.name}"
+    cluster = scope.select("", ())
+    inside = cluster.strip("{}")
+    return f'{{__name__=~"{names}"{", " * bool(inside)}{inside}}}'
+
+
+def annotations(scope: Scope) -> Iterator[dashboard.AnnotationQuery]:
+    restarts = total(f"increase({scope.series(c.TARGET_RESTARTS)}[{INTERVAL}])", ("target",))
+    yield _annotation("Engine restarts", f"{restarts} > 0", "Restart of {{target}}", "red")
+    info = scope.series(c.TARGET_INFO)
+    # Two minutes apart and fifteen long, so that the outage of a restart does not hide what it changed.
+    before = f"max_over_time({info}[15m] offset 2m)"
+    changed = f"({info} unless {before}) and on (target) {before}"
+    yield _annotation(
+        "Engine changes",
+        changed,
+        "{{target}} is now {{engine}} {{engine_version}}, block size {{block_size}}, {{cache_dtype}}",
+        "purple",
+    )
+    reloads = f"changes({scope.series(c.CONFIG_RELOAD_TIME)}[{INTERVAL}]) > 0"
+    yield _annotation("Exporter reloads", reloads, "The exporter loaded its configuration", "blue")
+
+
+def _annotation(name: str, expr: str, text: str, color: str) -> dashboard.AnnotationQuery:
+    target = prometheus.Dataquery().datasource(DATASOURCE).ref_id("Anno").expr(expr).interval("1m")
+    return (
+        dashboard.AnnotationQuery().name(name).datasource(DATASOURCE).enable(True).hide(False)
+        .icon_color(color).target(target).title_format(name).text_format(text)
+    )  # fmt: skip
