@@ -157,7 +157,6 @@ MODEL_ENGINE_REQUEST_HIT_RATIO = _rule(
 )
 
 # Requests as the logs tell them.
-_COUNTED = 'outcome!="unknown"'
 SOURCE_MODEL_REQUESTS_RATE = _rule(
     "source_model",
     c.REQUESTS,
@@ -165,14 +164,26 @@ SOURCE_MODEL_REQUESTS_RATE = _rule(
     total(SOURCE_MODEL, f"rate({series(c.REQUESTS)}[5m])", "outcome"),
     "Requests a second of a log by outcome.",
 )
+SOURCE_MODEL_KNOWN_REQUESTS_RATE = _rule(
+    "source_model",
+    "kvcache_known_requests",
+    "rate5m",
+    total(SOURCE_MODEL, f'{SOURCE_MODEL_REQUESTS_RATE.record}{{outcome!="unknown"}}'),
+    "Requests a second of a log whose outcome is known.",
+)
+SOURCE_MODEL_REQUEST_HITS_RATE = _rule(
+    "source_model",
+    "kvcache_request_hits",
+    "rate5m",
+    total(SOURCE_MODEL, f'{SOURCE_MODEL_REQUESTS_RATE.record}{{outcome="full"}}')
+    + f" or 0 * {SOURCE_MODEL_KNOWN_REQUESTS_RATE.record}",
+    "Requests a second of a log that skipped prefill; 0 where none ever did.",
+)
 SOURCE_MODEL_REQUEST_HIT_RATIO = _rule(
     "source_model",
     "kvcache_request_hit",
     "ratio_rate5m",
-    ratio(
-        total(SOURCE_MODEL, f'{SOURCE_MODEL_REQUESTS_RATE.record}{{outcome="full"}}'),
-        total(SOURCE_MODEL, f"{SOURCE_MODEL_REQUESTS_RATE.record}{{{_COUNTED}}}"),
-    ),
+    ratio(SOURCE_MODEL_REQUEST_HITS_RATE.record, SOURCE_MODEL_KNOWN_REQUESTS_RATE.record),
     "Request-weighted hit rate of a log: full hits by all requests of known outcome.",
 )
 SOURCE_MODEL_PROMPT_TOKENS_RATE = _rule(
@@ -208,8 +219,8 @@ MODEL_REQUEST_HIT_RATIO = _rule(
     "kvcache_request_hit",
     "ratio_rate5m",
     ratio(
-        total(LOG_MODEL, f'{MODEL_REQUESTS_RATE.record}{{outcome="full"}}'),
-        total(LOG_MODEL, f"{MODEL_REQUESTS_RATE.record}{{{_COUNTED}}}"),
+        total(LOG_MODEL, SOURCE_MODEL_REQUEST_HITS_RATE.record),
+        total(LOG_MODEL, SOURCE_MODEL_KNOWN_REQUESTS_RATE.record),
     ),
     "Request-weighted hit rate of a model over all logs.",
 )

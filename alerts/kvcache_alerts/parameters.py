@@ -1,0 +1,122 @@
+"""What a user may set beside each alert's own parameters, and how values are checked.
+
+Keys are those below, `extra_labels.<name>`, and `<AlertName>.<parameter>` for every parameter of an alert;
+each alert also has `<AlertName>.enabled`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from kvcache_alerts.model import SEVERITIES, Alert, Kind, Parameter
+from kvcache_exporter.catalogue import SECONDS_BUCKETS
+
+EXTRA_LABELS = "extra_labels."
+GLOBAL = (
+    Parameter(
+        "runbook_base",
+        "https://github.com/kvcache-exporter/kvcache-exporter/blob/main/alerts/runbooks",
+        "The runbooks of this repository; set it to your own copy.",
+        "url",
+    ),
+    Parameter(
+        "dashboard_base", "http://localhost:3000", "Grafana's own default address; set it to yours.", "url"
+    ),
+    Parameter("job_selector", "", "All metrics are named kvcache_ already.", "matchers"),
+    Parameter("keep_labels", "cluster", "The label by which several clusters share one Prometheus.", "names"),
+    Parameter(
+        "interval", "30s", "Twice per usual scrape interval of a minute, with room for bursts.", "duration"
+    ),
+)
+_ENABLED = Parameter("enabled", "true", "All alerts are on.", "switch")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
+_DURATION = re.compile(r"(\d+(ms|s|m|h|d|w|y))+")
+_LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
+_MATCHER = rf'{_LABEL}\s*(=|!=|=~|!~)\s*"([^"\\]|\\.)*"'
+
+
+def seconds(duration: str) -> float:
+    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)(ms|[smhdwy])", duration))
+
+
+def _is_number(text: str, most: float = float("1e308")) -> bool:
+    return bool(re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+", text)) and float(text) <= most
+
+
+def _is_edge(text: str) -> bool:
+    return _is_number(text) and float(text) in SECONDS_BUCKETS
+
+
+_CHECKS: Mapping[Kind, tuple[Callable[[str], object], str]] = {
+    "number": (_is_number, "a number from 0, such as 0.05"),
+    "ratio": (lambda text: _is_number(text, 1.0), "a number from 0 to 1, such as 0.3"),
+    "duration": (_DURATION.fullmatch, "a Prometheus duration, such as 10m"),
+    "severity": (SEVERITIES.__contains__, f"one of {', '.join(SEVERITIES)}"),
+    "edge": (_is_edge, f"a bucket edge in seconds, one of {', '.join(f'{e:g}' for e in SECONDS_BUCKETS)}"),
+    "switch": (("true", "false").__contains__, "true or false"),
+    "names": (
+        re.compile(rf"({_LABEL}(, ?{_LABEL})*)?").fullmatch,
+        "label names with commas, such as cluster",
+    ),
+    "url": (re.compile(r"https?://[^\s{}\"]+").fullmatch, "an address that begins with http:// or https://"),
+    "matchers": (re.compile(rf"({_MATCHER}(,\s*{_MATCHER})*)?").fullmatch, 'matchers, such as job="kvcache"'),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All values after the user's overrides."""
+
+    values: Mapping[str, str]
+    extra_labels: Mapping[str, str]
+
+    def of(self, alert: Alert) -> dict[str, str]:
+        """An alert's parameters by name."""
+        return {p.name: self.values[f"{alert.name}.{p.name}"] for p in own(alert)}
+
+    def enabled(self, alert: Alert) -> bool:
+        return self.values[f"{alert.name}.enabled"] == "true"
+
+
+def own(alert: Alert) -> tuple[Parameter, ...]:
+    return (*alert.parameters, _ENABLED)
+
+
+def settings(alerts: Iterable[Alert], overrides: Mapping[str, str]) -> Settings:
+    """Defaults with the overrides in; ValueError for an unknown key or a value that cannot be."""
+    known = {p.name: p for p in GLOBAL} | {f"{a.name}.{p.name}": p for a in alerts for p in own(a)}
+    values, extra = {key: p.default for key, p in known.items()}, {}
+    for key, value in overrides.items():
+        if key.startswith(EXTRA_LABELS):
+            extra[_extra_label(key)] = value
+            continue
+        if key not in known:
+            raise ValueError(f"{key}: unknown parameter{_advice(key, known)}")
+        check, expected = _CHECKS[known[key].kind]
+        if not check(value):
+            raise ValueError(f"{key}: {value!r} is not {expected}")
+        values[key] = value
+    return Settings(values, extra)
+
+
+def _extra_label(key: str) -> str:
+    name = key.removeprefix(EXTRA_LABELS)
+    if not re.fullmatch(_LABEL, name) or name in ("severity", "alertname"):
+        raise ValueError(f"{key}: {name!r} cannot be a label to add; use a name such as extra_labels.team")
+    return name
+
+
+def _advice(key: str, known: Mapping[str, Parameter]) -> str:
+    alert = key.partition(".")[0]
+    if mine := [k for k in known if k.startswith(f"{alert}.")]:
+        return f"; {alert} has {', '.join(k.partition('.')[2] for k in mine)}"
+    near = get_close_matches(key, known, 1) or get_close_matches(
+        alert, [k.partition(".")[0] for k in known], 1
+    )
+    general = ", ".join(p.name for p in GLOBAL)
+    return (
+        f"; did you mean {near[0]}?"
+        if near
+        else f"; there are {general}, extra_labels.<name>, <Alert>.<name>"
+    )
