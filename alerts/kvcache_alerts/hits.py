@@ -61,6 +61,11 @@ TOKEN_RATIO_DROPPED = Alert(
     ),
 )
 
+_LOGGED_REQUESTS_DROPPED = _dropped(
+    r.SOURCE_MODEL_REQUEST_HITS_RATE.record, r.SOURCE_MODEL_KNOWN_REQUESTS_RATE.record
+)
+_ENGINE_REQUESTS_DROPPED = _dropped(r.MODEL_ENGINE_HITS_RATE.record, r.MODEL_ENGINE_REQUESTS_RATE.record)
+
 REQUEST_RATIO_DROPPED = Alert(
     name="KVCacheRequestHitRatioDropped",
     fires="The share of requests that skip prefill over 15 minutes is far below its mean of the last day, "
@@ -70,11 +75,7 @@ REQUEST_RATIO_DROPPED = Alert(
     "prefill. Look for what changed: prompt template, routing, restarts, memory for the cache.",
     board="kvcache-overview",
     conditions=(
-        Condition(
-            f"({_dropped(r.SOURCE_MODEL_REQUEST_HITS_RATE.record, r.SOURCE_MODEL_KNOWN_REQUESTS_RATE.record)}) "
-            f"or (({_dropped(r.MODEL_ENGINE_HITS_RATE.record, r.MODEL_ENGINE_REQUESTS_RATE.record)}) "
-            f"{_UNLESS_LOGGED})"
-        ),
+        Condition(f"({_LOGGED_REQUESTS_DROPPED}) or (({_ENGINE_REQUESTS_DROPPED}) {_UNLESS_LOGGED})"),
     ),
     parameters=_drop_parameters(
         Parameter("floor", "0.1", "90 requests in 15 minutes; below it a few requests make the rate.")
@@ -119,6 +120,12 @@ _REPLICA_RATIO = (
     )
     + f" {_NOT_COLD})"
 )
+
+
+def _over_replicas(operator: str) -> str:
+    return total(MODEL, _REPLICA_RATIO, operator=operator)
+
+
 REPLICA_IMBALANCE = Alert(
     name="KVCacheReplicaImbalance",
     fires="Warm replicas of one model, each with traffic, have very different token-weighted hit rates.",
@@ -128,8 +135,7 @@ REPLICA_IMBALANCE = Alert(
     board="kvcache-overview",
     conditions=(
         Condition(
-            f"{total(MODEL, _REPLICA_RATIO, operator='max')} - {total(MODEL, _REPLICA_RATIO, operator='min')} "
-            f"> $gap and {total(MODEL, _REPLICA_RATIO, operator='count')} >= $replicas"
+            f"{_over_replicas('max')} - {_over_replicas('min')} > $gap and {_over_replicas('count')} >= $replicas"
         ),
     ),
     parameters=(
