@@ -2,8 +2,14 @@
 
 from collections.abc import Callable
 
-from kvcache_dashboards import overview
+from kvcache_dashboards import cold_start, exporter, overview, pressure, requests
 from kvcache_dashboards.mappers import Board
 from kvcache_dashboards.options import Options
 
-BOARDS: tuple[Callable[[Options], Board], ...] = (overview.board,)
+BOARDS: tuple[Callable[[Options], Board], ...] = (
+    overview.board,
+    pressure.board,
+    cold_start.board,
+    requests.board,
+    exporter.board,
+)

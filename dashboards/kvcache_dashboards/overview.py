@@ -8,7 +8,7 @@ from kvcache_dashboards import links
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import RANGE, Scope, among, highest, ratio, total
+from kvcache_dashboards.queries import RANGE, Scope, among, bottom, highest, ratio, top, total
 from kvcache_dashboards.style import Column, Query
 from kvcache_exporter import catalogue as c
 
@@ -275,9 +275,6 @@ def who_is_cold(q: Scope, options: Options) -> table.Panel:
     )
 
 
-_HIT_STEPS: s.Steps = ((None, s.BAD), (0.2, s.WARN), (0.5, s.GOOD))
-
-
 def worst_models(q: Scope, options: Options) -> table.Panel:
     by = ("model_name",)
 
@@ -296,8 +293,8 @@ def worst_models(q: Scope, options: Options) -> table.Panel:
         "Models by the hit rate of their engines over the last five minutes.",
         {"model_name": "Model"},
         (
-            Column("By tokens", tokens, s.RATIO, _HIT_STEPS),
-            Column("By requests", requests, s.RATIO, _HIT_STEPS),
+            Column("By tokens", tokens, s.RATIO, s.HIT_STEPS),
+            Column("By requests", requests, s.RATIO, s.HIT_STEPS),
             Column("Prompt", total(q.recorded(r.MODEL_PROMPT_TOKENS_RATE, MODEL), by), s.TOKENS_PER_SECOND),
         ),
         worst="By tokens",
@@ -308,7 +305,7 @@ def worst_models(q: Scope, options: Options) -> table.Panel:
 
 def worst_replicas(q: Scope, options: Options) -> table.Panel:
     by = ("target", "model_name")
-    lowest = f"bottomk({_WORST}, {q.recorded(r.TARGET_MODEL_TOKEN_HIT_RATIO, TARGET_MODEL)})"
+    lowest = bottom(_WORST, q.recorded(r.TARGET_MODEL_TOKEN_HIT_RATIO, TARGET_MODEL))
     usage_of = highest(q.recorded(r.TARGET_MODEL_USAGE, TARGET_MODEL, tier="device"), by)
     waiting = total(q.recorded(r.TARGET_MODEL_WAITING, TARGET_MODEL), by)
     preempted = total(q.recorded(r.TARGET_MODEL_PREEMPTIONS_RATE, TARGET_MODEL), by)
@@ -318,7 +315,7 @@ def worst_replicas(q: Scope, options: Options) -> table.Panel:
         "replica far below the others of its model gets requests whose prefix another one holds.",
         {"target": "Replica", "model_name": "Model"},
         (
-            Column("By tokens", highest(lowest, by), s.RATIO, _HIT_STEPS),
+            Column("By tokens", highest(lowest, by), s.RATIO, s.HIT_STEPS),
             Column("Usage", among(usage_of, by, lowest), s.RATIO),
             Column("Waiting", among(waiting, by, lowest), s.COUNT),
             Column("Preemptions", among(preempted, by, lowest), s.PER_SECOND),
@@ -332,7 +329,7 @@ def worst_replicas(q: Scope, options: Options) -> table.Panel:
 def worst_groups(q: Scope) -> table.Panel:
     by = ("group", "model_name")
     computed = f"{_rise(q, c.REQUEST_PROMPT_TOKENS, by)} - {_rise(q, c.REQUEST_CACHED_TOKENS, by)}"
-    largest = f"topk({_WORST}, {computed})"
+    largest = top(_WORST, computed)
     tokens = ratio(_rise(q, c.REQUEST_CACHED_TOKENS, by), _rise(q, c.REQUEST_PROMPT_TOKENS, by))
     full, known = (q.increase(c.REQUESTS, by, RANGE, outcome=o) for o in ("full", "!unknown"))
     return s.table_panel(
@@ -342,8 +339,8 @@ def worst_groups(q: Scope) -> table.Panel:
         {"group": "Group", "model_name": "Model"},
         (
             Column("Computed", largest, s.TOKENS),
-            Column("By tokens", among(tokens, by, largest), s.RATIO, _HIT_STEPS),
-            Column("By requests", among(ratio(full, known), by, largest), s.RATIO, _HIT_STEPS),
+            Column("By tokens", among(tokens, by, largest), s.RATIO, s.HIT_STEPS),
+            Column("By requests", among(ratio(full, known), by, largest), s.RATIO, s.HIT_STEPS),
         ),
         worst="Computed",
         ascending=False,

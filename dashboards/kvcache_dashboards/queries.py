@@ -74,6 +74,15 @@ def highest(expression: str, by: Sequence[str] = ()) -> str:
     return f"max by ({', '.join(by)}) ({expression})" if by else f"max({expression})"
 
 
+def top(number: int, expression: str) -> str:
+    """Bounded lines and rows, however many replicas there are."""
+    return f"topk({number}, {expression})"
+
+
+def bottom(number: int, expression: str) -> str:
+    return f"bottomk({number}, {expression})"
+
+
 def ratio(numerator: str, denominator: str) -> str:
     """No sample where nothing happened: 0 / 0 says nothing about a cache."""
     return f"{numerator} / ({denominator} > 0)"

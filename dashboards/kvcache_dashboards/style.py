@@ -15,16 +15,19 @@ DATASOURCE = shared.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 RATIO, SECONDS, DURATION, TOKENS, COUNT = "percentunit", "s", "dtdurations", "short", "short"
 TOKENS_PER_SECOND, BLOCKS_PER_SECOND, REQUESTS_PER_SECOND = "tokens/s", "blocks/s", "reqps"
-PER_SECOND, BYTES, MOMENT, TEXT = "cps", "bytes", "dateTimeAsIso", "string"
+PER_SECOND, BYTES, MOMENT, YES_NO = "cps", "bytes", "dateTimeAsIso", "bool_yes_no"
 
 GOOD, WARN, BAD, NEUTRAL, FAINT = "green", "orange", "red", "blue", "gray"
 OUTCOMES = {"full": GOOD, "partial": WARN, "miss": BAD, "uncacheable": "purple", "unknown": FAINT}
 TIERS = {"device": "blue", "host": "purple", "disk": "orange", "remote": FAINT}
 PHASES = {"cold": "light-blue", "warm": "orange"}
+BASES = {"lookup": ("lookup: not comparable", BAD)}
+"""The hit basis that counts a request more than once."""
 
 Steps = Sequence[tuple[float | None, str]]
 """Lower bounds and colours of thresholds; None begins the lowest."""
 PLAIN: Steps = ((None, NEUTRAL),)
+HIT_STEPS: Steps = ((None, BAD), (0.2, WARN), (0.5, GOOD))
 _REF_IDS = "ABCDEFGH"
 P = TypeVar("P", timeseries.Panel, stat.Panel, heatmap.Panel, table.Panel)
 
@@ -146,6 +149,11 @@ def stat_panel(
     return _targets(panel, queries)
 
 
+def with_names(panel: stat.Panel) -> stat.Panel:
+    """Show each series' name even if there is only one."""
+    return panel.text_mode(shared.BigValueTextMode.VALUE_AND_NAME)
+
+
 def heatmap_panel(
     title: str, description: str, unit: str, buckets: str, *, no_value: str = NO_TRAFFIC
 ) -> heatmap.Panel:
@@ -190,6 +198,16 @@ def table_panel(
         model.DataTransformerConfig(id_val="organize", options=_organized(keys, columns, hidden))
     )
     return panel.sort_by([common.TableSortByFieldState().display_name(worst).desc(not ascending)])
+
+
+def marked(panel: table.Panel, column: str, texts: Mapping[str, tuple[str, str]]) -> table.Panel:
+    """Show values of a column under another text and in a colour: value -> (text, colour)."""
+    options = {
+        value: {"text": text, "color": color, "index": place}
+        for place, (value, (text, color)) in enumerate(texts.items())
+    }
+    mapping = _value("mappings", [{"type": "value", "options": options}])
+    return panel.override_by_name(column, [mapping, _value("custom.cellOptions", {"type": "color-text"})])
 
 
 def _organized(

@@ -1,0 +1,307 @@
+"""Cold starts: who is cold, what it costs, how long it lasts, what changed just before."""
+
+from grafana_foundation_sdk.builders import heatmap, stat, table, timeseries
+
+from kvcache_alerts import recording as r
+from kvcache_alerts.promql import MODEL, TARGET_MODEL
+from kvcache_dashboards import links
+from kvcache_dashboards import style as s
+from kvcache_dashboards.mappers import Board, Placed, Row
+from kvcache_dashboards.options import Options
+from kvcache_dashboards.queries import RANGE, Scope, among, bottom, highest, ratio, top, total
+from kvcache_dashboards.style import Column, Query
+from kvcache_exporter import catalogue as c
+
+UID = "kvcache-cold-start"
+_LINES = 10
+
+
+def board(options: Options) -> Board:
+    q = Scope(options.cluster_label)
+    return Board(
+        UID,
+        "Cold start",
+        "Hit rate and time to first token of replicas after a restart against their steady state. A "
+        "replica is cold until its hit rate has recovered to a share of what warm replicas of its model "
+        "show, or until cold.max_duration has passed.",
+        (
+            Row("Who is cold?", (
+                Placed(cold_count(q), 4, 4),
+                Placed(cold_share(q), 4, 4),
+                Placed(youngest(q), 4, 4),
+                Placed(restarts(q), 4, 4),
+                Placed(cold_over_time(q), 8, 4),
+                Placed(replicas(q, options), 24, 8),
+            )),
+            Row("What does a cold replica cost?", (
+                Placed(ttft(q, "0.5", "p50"), 8, 7),
+                Placed(ttft(q, "0.99", "p99"), 8, 7),
+                Placed(slowdown(q), 8, 7),
+                Placed(hit_rate_by_warmth(q), 12, 7),
+                Placed(cold_requests(q), 12, 7),
+            )),
+            Row("How fast does it recover?", (
+                Placed(lowest_hit_rates(q), 8, 7),
+                Placed(ages(q), 8, 7),
+                Placed(warmups(q), 8, 7),
+                Placed(cold_ttft_distribution(q), 24, 8),
+            )),
+            Row("What changed just before?", (
+                Placed(versions(q), 8, 8),
+                Placed(resets(q), 8, 8),
+                Placed(capacities(q), 8, 8),
+                Placed(configurations(q, options), 24, 9),
+            )),
+        ),
+    )  # fmt: skip
+
+
+def cold_count(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "Cold replicas",
+        "Replicas whose cache has not recovered since the engine started.",
+        s.COUNT,
+        Query(f"sum(1 - {q.series(c.WARM)})", "cold"),
+        steps=((None, s.GOOD), (1, s.WARN)),
+        no_value="No engines",
+    )
+
+
+def cold_share(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "Cold share",
+        "Cold replicas by all replicas. A rollout faster than its replicas warm up makes the whole model "
+        "cold.",
+        s.RATIO,
+        Query(f"avg(1 - {q.series(c.WARM)})", "cold"),
+        steps=((None, s.GOOD), (0.1, s.WARN), (0.5, s.BAD)),
+        no_value="No engines",
+    )
+
+
+def youngest(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "Youngest replica",
+        "Time since the last start of an engine, where that is known.",
+        s.DURATION,
+        Query(f"min({q.series(c.AGE)})", "age"),
+        no_value="No start seen",
+        sparkline=False,
+    )
+
+
+def restarts(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "Restarts",
+        "Restarts of engines in the time shown.",
+        s.COUNT,
+        Query(q.increase(c.TARGET_RESTARTS, (), RANGE), "restarts"),
+        steps=((None, s.GOOD), (0.5, s.WARN)),
+        no_value="None seen",
+        sparkline=False,
+    )
+
+
+def cold_over_time(q: Scope) -> timeseries.Panel:
+    panel = s.timeseries_panel(
+        "Cold and warm replicas",
+        "How many replicas are cold and how many are warm.",
+        s.COUNT,
+        Query(f"sum(1 - {q.series(c.WARM)})", "cold"),
+        Query(total(q.series(c.WARM)), "warm"),
+        colors=s.PHASES,
+        no_value="No engines",
+    )
+    return s.legend_right(s.stacked(panel))
+
+
+def replicas(q: Scope, options: Options) -> table.Panel:
+    by = ("target",)
+    young = bottom(20, q.series(c.AGE))
+    hit = total(q.recorded(r.TARGET_MODEL_CACHED_PROMPT_TOKENS_RATE, TARGET_MODEL), by)
+    prompts = total(q.recorded(r.TARGET_MODEL_PROMPT_TOKENS_RATE, TARGET_MODEL), by)
+
+    def beside(expression: str) -> str:
+        return among(expression, by, young)
+
+    return s.table_panel(
+        "Replicas, youngest first",
+        "The 20 replicas that started last: whether they are warm, how long their last cold start took, "
+        "and how often they restarted.",
+        {"target": "Replica"},
+        (
+            Column("Age", highest(young, by), s.DURATION),
+            Column("Warm", beside(highest(q.series(c.WARM), by)), s.YES_NO, ((None, s.BAD), (1, s.GOOD))),
+            Column("Last warm-up", beside(highest(q.series(c.WARMUP_DURATION), by)), s.DURATION),
+            Column("Restarts", beside(highest(q.series(c.TARGET_RESTARTS), by)), s.COUNT),
+            Column("By tokens", beside(ratio(hit, prompts)), s.RATIO, s.HIT_STEPS),
+        ),
+        worst="Age",
+        ascending=True,
+        no_value="No start seen",
+        link=links.for_row("kvcache-pressure", "target", "Replica", options.cluster_label),
+    )
+
+
+def _ttft(q: Scope, quantile: str, **where: str) -> str:
+    buckets = q.recorded(r.MODEL_ENGINE_TTFT_BUCKETS, MODEL, **where)
+    return f"histogram_quantile({quantile}, {total(buckets, ('le', 'phase'))})"
+
+
+def ttft(q: Scope, quantile: str, name: str) -> timeseries.Panel:
+    return s.timeseries_panel(
+        f"Time to first token, {name}, cold against warm",
+        "As the engines measure it, queue included. Hits and misses are in one, so only the distance "
+        "between cold and warm means something.",
+        s.SECONDS,
+        Query(_ttft(q, quantile), "{{phase}}"),
+        colors=s.PHASES,
+    )
+
+
+def slowdown(q: Scope) -> timeseries.Panel:
+    cold, warm = (_ttft(q, "0.99", phase=phase) for phase in ("cold", "warm"))
+    panel = s.timeseries_panel(
+        "Cold p99 by warm p99",
+        "How many times slower the slowest first tokens of cold replicas are.",
+        "x",
+        Query(f"{cold} / ignoring (phase) {warm}", "cold / warm"),
+        no_value="Nothing cold beside something warm",
+    )
+    return s.with_line(panel, 4)
+
+
+def hit_rate_by_warmth(q: Scope) -> timeseries.Panel:
+    cached = q.recorded(r.TARGET_MODEL_CACHED_PROMPT_TOKENS_RATE, TARGET_MODEL)
+    prompt = q.recorded(r.TARGET_MODEL_PROMPT_TOKENS_RATE, TARGET_MODEL)
+
+    def of(value: int) -> str:
+        which = f"and on (target) ({q.series(c.WARM)} == {value})"
+        return ratio(total(f"{cached} {which}"), total(f"({prompt} and on (target) {cached}) {which}"))
+
+    return s.timeseries_panel(
+        "Token-weighted hit rate, cold against warm",
+        "Of the replicas that are cold and of those that are warm at each moment.",
+        s.RATIO,
+        Query(of(0), "cold"),
+        Query(of(1), "warm"),
+        colors=s.PHASES,
+    ).max(1)
+
+
+def cold_requests(q: Scope) -> timeseries.Panel:
+    counts = q.recorded(r.MODEL_ENGINE_TTFT_BUCKETS, MODEL, le="+Inf")
+    return s.timeseries_panel(
+        "Requests served cold and warm",
+        "Requests that got their first token from a cold and from a warm replica. Many cold ones right "
+        "after a start: the router does not spare new replicas.",
+        s.REQUESTS_PER_SECOND,
+        Query(total(counts, ("phase",)), "{{phase}}"),
+        colors=s.PHASES,
+    )
+
+
+def lowest_hit_rates(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Lowest hit rates by replica",
+        f"Token-weighted, of the {_LINES} replicas with the lowest at each moment. After a restart a line "
+        "begins low and should climb to the others.",
+        s.RATIO,
+        Query(bottom(_LINES, q.recorded(r.TARGET_MODEL_TOKEN_HIT_RATIO, TARGET_MODEL)), "{{target}}"),
+    ).max(1)
+
+
+def ages(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Age of the youngest replicas",
+        f"Time since the engine started, of the {_LINES} youngest. Each fall to zero is a restart.",
+        s.DURATION,
+        Query(bottom(_LINES, q.series(c.AGE)), "{{target}}"),
+        no_value="No start seen",
+    )
+
+
+def warmups(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Last warm-up of the slowest replicas",
+        "Time from start until the hit rate had recovered, or cold.max_duration where it never did.",
+        s.DURATION,
+        Query(top(_LINES, q.series(c.WARMUP_DURATION)), "{{target}}"),
+        no_value="No cold start seen",
+    )
+
+
+def cold_ttft_distribution(q: Scope) -> heatmap.Panel:
+    return s.heatmap_panel(
+        "Time to first token while cold",
+        "Every first token of cold replicas by how long it took.",
+        s.SECONDS,
+        q.buckets(c.ENGINE_TTFT, phase="cold"),
+        no_value="Nothing was cold",
+    )
+
+
+def versions(q: Scope) -> timeseries.Panel:
+    by = ("engine", "engine_version")
+    panel = s.timeseries_panel(
+        "Replicas by engine version",
+        "A rollout shows as one colour replacing another.",
+        s.COUNT,
+        Query(f"count by ({', '.join(by)}) ({q.series(c.TARGET_INFO)})", "{{engine}} {{engine_version}}"),
+        no_value="No engines",
+    )
+    return s.stacked(panel)
+
+
+def resets(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Restarts and counter resets",
+        "Restarts that were seen, and scrapes in which a counter went back. Resets without a restart: one "
+        "rank of a replica restarted, or two engines answer under one address.",
+        s.COUNT,
+        Query(q.increase(c.TARGET_RESTARTS), "restarts"),
+        Query(q.increase(c.TARGET_RESETS), "counter resets"),
+        no_value="None seen",
+    )
+
+
+def capacities(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Smallest capacities by replica",
+        f"Tokens that the device tier holds, of the {_LINES} smallest. A replica that came back with less "
+        "room than the others evicts sooner.",
+        s.TOKENS,
+        Query(bottom(_LINES, q.recorded(r.TARGET_MODEL_CAPACITY, TARGET_MODEL, tier="device")), "{{target}}"),
+        no_value="No engine says its capacity",
+    )
+
+
+def configurations(q: Scope, options: Options) -> table.Panel:
+    shown = {
+        "target": "Replica",
+        "engine": "Engine",
+        "engine_version": "Version",
+        "prefix_caching": "Prefix caching",
+        "block_size": "Block size",
+        "cache_dtype": "Cache type",
+        "hash_algorithm": "Hash",
+        "eviction_policy": "Eviction",
+        "hit_basis": "Hit basis",
+    }
+    started = f"1000 * {q.series(c.TARGET_START)}"
+    by = ", ".join(shown)
+    info = f"max by ({by}) ({q.series(c.TARGET_INFO)})"
+    with_start = f"max by (target) ({started}) * on (target) group_right () {info}"
+    panel = s.table_panel(
+        "What each engine says of itself",
+        "Version and cache configuration of each replica, the one that started last first. Replicas of one "
+        "model that differ here should not. A hit basis of lookup is not comparable with the others.",
+        shown,
+        (Column("Started", f"({with_start}) or (0 * {info})", s.MOMENT),),
+        worst="Started",
+        ascending=False,
+        no_value="No engines",
+        link=links.for_row("kvcache-pressure", "target", "Replica", options.cluster_label),
+    )
+    s.marked(panel, "Started", {"0": ("not known", s.FAINT)})
+    return s.marked(panel, "Hit basis", s.BASES)

@@ -1,0 +1,294 @@
+"""What the cache did for each request, from logs: outcomes, waiting by outcome, groups, what is paid for."""
+
+from grafana_foundation_sdk.builders import heatmap, stat, table, timeseries
+
+from kvcache_alerts import recording as r
+from kvcache_alerts.promql import LOG_MODEL, MODEL, SOURCE_MODEL
+from kvcache_dashboards import style as s
+from kvcache_dashboards.mappers import Board, Placed, Row
+from kvcache_dashboards.options import Options
+from kvcache_dashboards.queries import RANGE, Scope, among, ratio, top, total
+from kvcache_dashboards.style import Column, Query
+from kvcache_exporter import catalogue as c
+
+UID = "kvcache-requests"
+_WORST = 25
+_NO_LOG = "No request log"
+
+
+def board(options: Options) -> Board:
+    q = Scope(options.cluster_label)
+    objective = options.ttft_objective
+    return Board(
+        UID,
+        "Requests",
+        "What the prefix cache did for each request, from request logs of gateways, engines and managed "
+        "APIs. Panels follow Cluster and Model; those that compare with engines also Namespace, Engine and "
+        "Target.",
+        (
+            Row("What did the cache do for requests?", (
+                Placed(requests_by_outcome(q), 8, 7),
+                Placed(hit_rates(q), 8, 7),
+                Placed(log_against_engines(q), 8, 7),
+                Placed(unknown_share(q), 4, 6),
+                Placed(hit_rate_by_source(q), 10, 6),
+                Placed(uncached_tokens(q), 10, 6),
+            )),
+            Row("What does a miss cost in waiting?", (
+                Placed(ttft(q, "0.5", "p50"), 8, 7),
+                Placed(ttft(q, "0.95", "p95"), 8, 7),
+                Placed(s.with_line(ttft(q, "0.99", "p99"), objective), 8, 7),
+                Placed(slow_share(q, objective), 12, 7),
+                Placed(duration(q), 12, 7),
+            )),
+            Row("How is it spread over requests?", (
+                Placed(computed_tokens(q), 8, 8),
+                Placed(cached_ratio(q), 8, 8),
+                Placed(waiting_of_misses(q), 8, 8),
+            )),
+            Row("Whose prompts miss?", (
+                Placed(groups(q), 14, 10),
+                Placed(models(q), 10, 10),
+            )),
+            Row("What is paid for?", (
+                Placed(tokens_by_kind(q), 8, 7),
+                Placed(written_tokens(q), 8, 7),
+                Placed(read_per_written(q), 8, 7),
+                Placed(errors(q), 24, 7),
+            )),
+        ),
+    )  # fmt: skip
+
+
+def requests_by_outcome(q: Scope) -> timeseries.Panel:
+    panel = s.timeseries_panel(
+        "Requests by outcome",
+        "Full: prefill skipped. Partial: some of the prompt came from the cache. Miss: nothing did. "
+        "Uncacheable: too short to be cached. Unknown: the log does not say, which is not the same as a "
+        "miss.",
+        s.REQUESTS_PER_SECOND,
+        Query(total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL), ("outcome",)), "{{outcome}}"),
+        colors=s.OUTCOMES,
+        no_value=_NO_LOG,
+    )
+    return s.stacked(panel)
+
+
+def hit_rates(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Hit rates by model",
+        "By tokens counts long prompts most, by requests counts everybody once. Both over the same requests.",
+        s.RATIO,
+        Query(q.recorded(r.MODEL_REQUEST_TOKEN_HIT_RATIO, LOG_MODEL), "{{model_name}} by tokens"),
+        Query(q.recorded(r.MODEL_REQUEST_HIT_RATIO, LOG_MODEL), "{{model_name}} by requests"),
+        no_value=_NO_LOG,
+    ).max(1)
+
+
+def log_against_engines(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Requests in logs and at engines",
+        "Where the logs' line is below the engines', requests do not pass the logged way; far above, they "
+        "go to a managed API or to engines that are not scraped.",
+        s.REQUESTS_PER_SECOND,
+        Query(total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL)), "logs"),
+        Query(total(q.recorded(r.MODEL_FINISHED_REQUESTS_RATE, MODEL)), "engines"),
+    )
+
+
+def unknown_share(q: Scope) -> stat.Panel:
+    unknown = total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL, outcome="unknown"))
+    everything = total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL))
+    return s.stat_panel(
+        "Unknown outcome",
+        "Share of requests whose log does not say how many tokens were cached. They are in no hit rate.",
+        s.RATIO,
+        Query(f"({unknown} or 0 * {everything}) / ({everything} > 0)", "unknown"),
+        steps=((None, s.GOOD), (0.05, s.WARN), (0.5, s.BAD)),
+        no_value=_NO_LOG,
+    )
+
+
+def hit_rate_by_source(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Hit rate by log",
+        "Request-weighted hit rate of each log and provider.",
+        s.RATIO,
+        Query(
+            q.recorded(r.SOURCE_MODEL_REQUEST_HIT_RATIO, SOURCE_MODEL),
+            "{{source}} {{provider}} {{model_name}}",
+        ),
+        no_value=_NO_LOG,
+    ).max(1)
+
+
+def uncached_tokens(q: Scope) -> timeseries.Panel:
+    prompt, cached = (
+        total(q.recorded(rule, SOURCE_MODEL), ("model_name",))
+        for rule in (r.SOURCE_MODEL_PROMPT_TOKENS_RATE, r.SOURCE_MODEL_CACHED_TOKENS_RATE)
+    )
+    return s.timeseries_panel(
+        "Computed prompt tokens",
+        "Prompt tokens that the cache did not hold: the work a better hit rate would take away.",
+        s.TOKENS_PER_SECOND,
+        Query(f"{prompt} - {cached}", "{{model_name}}"),
+        no_value=_NO_LOG,
+    )
+
+
+def ttft(q: Scope, quantile: str, name: str) -> timeseries.Panel:
+    buckets = total(q.recorded(r.MODEL_TTFT_BUCKETS, LOG_MODEL), ("le", "outcome"))
+    return s.timeseries_panel(
+        f"Time to first token, {name}, by outcome",
+        "Never read one line over all outcomes: it moves when the mixture moves, though nobody waits longer.",
+        s.SECONDS,
+        Query(f"histogram_quantile({quantile}, {buckets})", "{{outcome}}"),
+        colors=s.OUTCOMES,
+        no_value="No log with times to first token",
+    )
+
+
+def slow_share(q: Scope, objective: float) -> timeseries.Panel:
+    return s.timeseries_panel(
+        f"Share slower than {objective:g} s",
+        "Requests whose first token took longer than the objective, by outcome.",
+        s.RATIO,
+        Query(q.share_above(objective, c.REQUEST_TTFT, ("outcome",)), "{{outcome}}"),
+        colors=s.OUTCOMES,
+        no_value="No log with times to first token",
+    ).max(1)
+
+
+def duration(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Duration, p99, by outcome",
+        "Time from request to last token. Where it grows and the time to first token does not, decoding is "
+        "slow, not the cache.",
+        s.SECONDS,
+        Query(q.quantile(0.99, c.REQUEST_DURATION, ("outcome",)), "{{outcome}}"),
+        colors=s.OUTCOMES,
+        no_value="No log with durations",
+    )
+
+
+def computed_tokens(q: Scope) -> heatmap.Panel:
+    return s.heatmap_panel(
+        "Computed tokens per request",
+        "Prompt tokens of each request that the cache did not hold.",
+        s.TOKENS,
+        q.buckets(c.REQUEST_COMPUTED_TOKENS),
+        no_value=_NO_LOG,
+    )
+
+
+def cached_ratio(q: Scope) -> heatmap.Panel:
+    return s.heatmap_panel(
+        "Cached share per request",
+        "Share of each request's prompt that came from the cache. Two bands, near 0 and near 1, are two "
+        "kinds of clients: see the groups.",
+        s.RATIO,
+        q.buckets(c.REQUEST_CACHED_RATIO),
+        no_value=_NO_LOG,
+    )
+
+
+def waiting_of_misses(q: Scope) -> heatmap.Panel:
+    return s.heatmap_panel(
+        "Time to first token of misses",
+        "Every first token of requests for which the cache held nothing.",
+        s.SECONDS,
+        q.buckets(c.REQUEST_TTFT, outcome="miss"),
+        no_value="No misses with a time to first token",
+    )
+
+
+def _rise(q: Scope, metric: c.Metric, by: tuple[str, ...], **where: str) -> str:
+    return q.increase(metric, by, RANGE, **where)
+
+
+def groups(q: Scope) -> table.Panel:
+    by = ("group", "model_name")
+    prompt, cached = _rise(q, c.REQUEST_PROMPT_TOKENS, by), _rise(q, c.REQUEST_CACHED_TOKENS, by)
+    worst = top(_WORST, f"{prompt} - {cached}")
+    full, known = (_rise(q, c.REQUESTS, by, outcome=o) for o in ("full", "!unknown"))
+    return s.table_panel(
+        "Prompt groups, worst first",
+        f"The {_WORST} groups that had to compute most prompt tokens in the time shown. Groups come from "
+        "requests.group_by in the configuration.",
+        {"group": "Group", "model_name": "Model"},
+        (
+            Column("Computed", worst, s.TOKENS),
+            Column("Requests", among(known, by, worst), s.COUNT),
+            Column("By tokens", among(ratio(cached, prompt), by, worst), s.RATIO, s.HIT_STEPS),
+            Column("By requests", among(ratio(full, known), by, worst), s.RATIO, s.HIT_STEPS),
+        ),
+        worst="Computed",
+        ascending=False,
+        no_value=_NO_LOG,
+    )
+
+
+def models(q: Scope) -> table.Panel:
+    by = ("provider", "model_name")
+    prompt, cached = _rise(q, c.REQUEST_PROMPT_TOKENS, by), _rise(q, c.REQUEST_CACHED_TOKENS, by)
+    full, known = (_rise(q, c.REQUESTS, by, outcome=o) for o in ("full", "!unknown"))
+    return s.table_panel(
+        "Models, worst first",
+        "Models and providers by their token-weighted hit rate in the time shown.",
+        {"model_name": "Model", "provider": "Provider"},
+        (
+            Column("By tokens", ratio(cached, prompt), s.RATIO, s.HIT_STEPS),
+            Column("By requests", ratio(full, known), s.RATIO, s.HIT_STEPS),
+            Column("Requests", known, s.COUNT),
+        ),
+        worst="By tokens",
+        ascending=True,
+        no_value=_NO_LOG,
+    )
+
+
+def tokens_by_kind(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Tokens by kind",
+        "Prompt tokens, those of them served from the cache (which managed APIs bill at a fraction), and "
+        "tokens generated.",
+        s.TOKENS_PER_SECOND,
+        Query(total(q.recorded(r.SOURCE_MODEL_PROMPT_TOKENS_RATE, SOURCE_MODEL)), "prompt"),
+        Query(total(q.recorded(r.SOURCE_MODEL_CACHED_TOKENS_RATE, SOURCE_MODEL)), "cached"),
+        Query(q.rate(c.REQUEST_OUTPUT_TOKENS), "generated"),
+        no_value=_NO_LOG,
+    )
+
+
+def written_tokens(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Tokens written to a provider's cache",
+        "Billed as cache writes, by the time they are kept.",
+        s.TOKENS_PER_SECOND,
+        Query(q.rate(c.REQUEST_WRITTEN_TOKENS, ("provider", "ttl")), "{{provider}} {{ttl}}"),
+        no_value="No provider bills writes",
+    )
+
+
+def read_per_written(q: Scope) -> timeseries.Panel:
+    by = ("provider", "model_name")
+    read, written = (_rise(q, m, by) for m in (c.REQUEST_CACHED_TOKENS, c.REQUEST_WRITTEN_TOKENS))
+    panel = s.timeseries_panel(
+        "Tokens read back for each token written",
+        "Over the time shown. Below 0.25, writes are paid for and hardly ever read back: they cost more "
+        "than they save.",
+        "x",
+        Query(ratio(read, written), "{{provider}} {{model_name}}"),
+        no_value="No provider bills writes",
+    )
+    return s.with_line(panel, 1)
+
+
+def errors(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Failed requests by reason",
+        "They are in no other number on this board.",
+        s.REQUESTS_PER_SECOND,
+        Query(q.rate(c.REQUEST_ERRORS, ("reason",)), "{{reason}}"),
+        no_value="No failed requests",
+    )
