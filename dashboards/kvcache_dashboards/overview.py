@@ -77,8 +77,9 @@ def _log_token_ratio(q: Scope) -> str:
 
 
 def _log_request_ratio(q: Scope) -> str:
-    full = total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL, outcome="full"))
-    return ratio(full, total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL, outcome="!unknown")))
+    level = ("model_name",)
+    hits = total(q.recorded(r.SOURCE_MODEL_REQUEST_HITS_RATE, level))
+    return ratio(hits, total(q.recorded(r.SOURCE_MODEL_KNOWN_REQUESTS_RATE, level)))
 
 
 def token_weighted(q: Scope) -> stat.Panel:

@@ -88,6 +88,11 @@ def ratio(numerator: str, denominator: str) -> str:
     return f"{numerator} / ({denominator} > 0)"
 
 
+def or_zero(expression: str, like: str) -> str:
+    """0 where the expression has no series and `like` has one: no full hit yet is a hit rate of 0."""
+    return f"({expression} or 0 * {like})"
+
+
 def among(expression: str, keys: Sequence[str], leading: str) -> str:
     """Only the series whose keys the leading expression has."""
     return f"({expression}) and on ({', '.join(keys)}) ({leading})"
