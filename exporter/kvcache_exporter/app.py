@@ -7,9 +7,11 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.config import Config, RequestSource, load_config
+from kvcache_exporter.config import Config, EventSource, RequestSource, load_config
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.errors import ConfigError, KVCacheError
+from kvcache_exporter.events.source import EventOptions
+from kvcache_exporter.events.sources import EventSources
 from kvcache_exporter.exposition import Chunk
 from kvcache_exporter.jobs import JobMaker
 from kvcache_exporter.requests.formats import FORMATS, get_format
@@ -60,6 +62,7 @@ class App:
         self._failures_before = 0
         """Of discoveries that a reload replaced: the counter must not go back."""
         self._sources: dict[Hashable, LogSource] = {}
+        self._events = EventSources()
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         """Held while logs are read, so that no source is closed under its reader."""
@@ -74,6 +77,7 @@ class App:
         if self.config.requests and self.config.state.path is None:
             log.warning("state.path is not set: log positions and counters start anew at every restart")
         self._refresh_targets()
+        self._events.use(_event_options(source, self.config) for source in self.config.events)
         self.scheduler.start()
         for thread in self._threads:
             thread.start()
@@ -81,6 +85,7 @@ class App:
     def stop(self) -> None:
         self._stop.set()
         self.scheduler.stop()
+        self._events.close()
         for thread in self._threads:
             thread.join(5.0)
         for source in self.sources:
@@ -100,6 +105,7 @@ class App:
                 raise ConfigError([f"{self.path}: state.path cannot change while running; restart"])
             with self._lock:
                 self._open_sources(config)
+                self._events.use(_event_options(source, config) for source in config.events)
                 self._failures_before += self._targets.failures
                 self._targets = Targets(config.targets)
                 self.config = config
@@ -116,7 +122,8 @@ class App:
     def blocks(self, max_wait: float) -> list[Mapping[Metric, Chunk]]:
         """What all targets and sources have to say; pages older than max_age are asked for again first."""
         self.scheduler.freshen(self.config.scrape.max_age, max_wait)
-        return [*self.scheduler.blocks(), *(source.block for source in self.sources)]
+        logs = (source.block for source in self.sources)
+        return [*self.scheduler.blocks(), *logs, *self._events.blocks()]
 
     @property
     def discovery_failures(self) -> int:
@@ -167,6 +174,19 @@ class App:
 
 def _state_path(config: Config) -> Path | None:
     return Path(config.state.path) if config.state.path else None
+
+
+def _event_options(source: EventSource, config: Config) -> EventOptions:
+    return EventOptions(
+        target=source.target,
+        endpoint=source.endpoint,
+        replay=source.replay,
+        topic=source.topic,
+        bind=source.bind,
+        ranks=source.ranks,
+        model_name=source.model_name,
+        max_blocks=config.limits.blocks_per_source,
+    )
 
 
 def _source_options(source: RequestSource, config: Config) -> SourceOptions:

@@ -401,13 +401,13 @@ LOG_LAST_RECORD = _metric(
 
 # From the engines' own KV events.
 _EVENTS = "KV events"
-EVENT_KINDS = ("stored", "removed", "cleared")
+EVENT_KINDS = ("stored", "removed", "cleared", "unreadable")
 EVENTS = _metric(
     "counter",
     _EVENTS,
     "events_total",
     ("target", "event"),
-    "KV events received: blocks stored, blocks removed, all blocks cleared.",
+    "KV events received: blocks stored, blocks removed, all blocks cleared, and those that made no sense.",
 )
 EVENTS_LOST = _metric(
     "counter",
@@ -438,6 +438,13 @@ REWARM_DELAY = _metric(
     "rewarm_delay_seconds",
     ENG,
     "Time from a block's removal until it was stored again.",
+)
+TRACKED_BLOCKS = _metric(
+    "gauge",
+    _EVENTS,
+    "tracked_blocks_ratio",
+    (*ENG, "blocks"),
+    "Share of block hashes followed, from 0 to 1; below 1 what is resident or re-warmed is an estimate.",
 )
 
 # Derived over windows.

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from kvcache_exporter.config import kinds
 from kvcache_exporter.config import labels as label_kinds
+from kvcache_exporter.config.endpoint import ENDPOINT
 from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS
 
 MIB = 1 << 20
@@ -184,6 +185,34 @@ class RequestSource(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventSource(Section):
+    target: Annotated[str, kinds.NAME]
+    endpoint: Annotated[str, ENDPOINT]
+    replay: Annotated[str | None, ENDPOINT] = None
+    topic: Annotated[str, kinds.TEXT] = ""
+    bind: Annotated[bool, kinds.BOOLEAN] = False
+    ranks: Annotated[int, kinds.integer(1, 1024)] = 1
+    model_name: Annotated[str, kinds.TEXT] = ""
+
+    def problems(self) -> Problems:
+        if self.endpoint.startswith("tcp://*") and not self.bind:
+            yield "endpoint", "the host * can only be listened on; name the engine's host, or set bind: true"
+        if (self.replay or "").startswith("tcp://*"):
+            yield "replay", "the host * cannot be connected to; name the engine's host"
+        for key in ("endpoint", "replay"):
+            endpoint = getattr(self, key)
+            if self.ranks > 1 and endpoint is not None:
+                yield from self._rank_problems(key, endpoint)
+
+    def _rank_problems(self, key: str, endpoint: str) -> Problems:
+        port = endpoint.rpartition(":")[2]
+        if not endpoint.startswith("tcp://"):
+            yield key, "only tcp endpoints have a port for each rank; use tcp or set ranks: 1"
+        elif int(port) + self.ranks - 1 > 65535:
+            yield key, f"the last of {self.ranks} ranks would have a port above 65535; use lower ports"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FullHitConfig(Section):
     fraction: Annotated[float, kinds.share()] = 0.05
     max_uncached_tokens: Annotated[int, kinds.integer(0, 10_000_000)] = 1024
@@ -199,6 +228,7 @@ class LimitsConfig(Section):
     series_per_metric: Annotated[int, kinds.integer(1, 1_000_000)] = 10_000
     groups_per_source: Annotated[int, kinds.integer(0, 100_000)] = 200
     models_per_source: Annotated[int, kinds.integer(1, 100_000)] = 200
+    blocks_per_source: Annotated[int, kinds.integer(1_000, 100_000_000)] = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,13 +257,13 @@ class ShardConfig(Section):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Section):
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "events": _NOT_YET.format("read KV events"),
         "prices": _NOT_YET.format("price requests"),
     }
 
     scrape: ScrapeConfig = ScrapeConfig()
     targets: tuple[TargetGroup, ...] = ()
     requests: Annotated[tuple[RequestSource, ...], kinds.Unique("name")] = ()
+    events: Annotated[tuple[EventSource, ...], kinds.Unique("target")] = ()
     outcome: OutcomeConfig = OutcomeConfig()
     limits: LimitsConfig = LimitsConfig()
     state: StateConfig = StateConfig()
@@ -242,9 +272,9 @@ class Config(Section):
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:
-        if not {"targets", "requests"} & given:
+        if not {"targets", "requests", "events"} & given:
             yield "", NOTHING_TO_DO
 
     def problems(self) -> Problems:
-        if not self.targets and not self.requests:
+        if not self.targets and not self.requests and not self.events:
             yield "", NOTHING_TO_DO

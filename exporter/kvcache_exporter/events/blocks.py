@@ -1,0 +1,178 @@
+"""Which blocks a cache holds and which it lost, by their hashes, within a fixed number of entries.
+
+Up to `limit` entries everything is exact. Beyond it only hashes of a sample are followed, one in 2, 4, 8;
+what was removed is thinned first, since that only grows, and what is resident only when it fills the limit
+itself. Estimates weigh each followed block by the hashes it stands for.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import cast
+
+from kvcache_exporter.events.wire import Hash
+from kvcache_exporter.model import Distribution
+
+DEVICE = "device"
+DELAY_EDGES = (
+    0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0,
+)  # fmt: skip
+
+_INTEGERS = {int}
+_SPREAD = 0x9E3779B97F4A7C15
+_SPARSEST = 64
+"""One removed hash in so many is the thinnest sample; then the oldest are forgotten instead."""
+
+
+class Tier:
+    """The live hashes of one tier."""
+
+    def __init__(self) -> None:
+        self.live: set[int] = set()
+        self.again: dict[int, int] = {}
+        """How often a live hash was stored beyond the first time; engines do that to a few."""
+
+    def __len__(self) -> int:
+        return len(self.live) + len(self.again)
+
+    def store(self, keys: Sequence[int]) -> Iterable[int]:
+        """Those that were not live before."""
+        fresh = set(keys) - self.live
+        if len(fresh) < len(keys):
+            for key, count in Counter(keys).items():
+                if more := count - (key in fresh):
+                    self.again[key] = self.again.get(key, 0) + more
+        self.live |= fresh
+        return fresh
+
+    def remove(self, keys: Sequence[int]) -> Sequence[int]:
+        """Those that are no longer live; also those that never were, whose storing was not seen."""
+        if not self.again.keys().isdisjoint(keys):
+            keys = [key for key in keys if not self._release(key)]
+        self.live.difference_update(keys)
+        return keys
+
+    def thin(self, one_in: int) -> None:
+        """Keep the hashes of the sample only, in place: a copy would need the most memory where it lacks."""
+        self.live.difference_update([key for key in self.live if not sampled(key, one_in)])
+        for key in self.again.keys() - self.live:
+            del self.again[key]
+
+    def _release(self, key: int) -> bool:
+        """Whether it stays live, having been stored more often than removed."""
+        count = self.again.get(key, 0)
+        if count > 1:
+            self.again[key] = count - 1
+        elif count:
+            del self.again[key]
+        return count > 0
+
+
+class BlockIndex:
+    """Follows the blocks of one engine rank; `limit` is the most entries kept."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._tiers: dict[str, Tier] = {}
+        self._gone: dict[int, float] = {}
+        """When each hash that is no longer on the device was removed, about oldest first."""
+        self._one_in = 1
+        self._gone_one_in = 1
+        self.rewarmed = 0
+        self._delays = [0] * (len(DELAY_EDGES) + 1)
+        self._delay_sum = 0.0
+
+    def store(self, hashes: Sequence[Hash], tier: str, moment: float, group: int = 0) -> None:
+        """`moment`: Unix seconds; `group`: blocks of different groups are told apart."""
+        fresh = self._tier(tier).store(self._keys(hashes, group))
+        if tier == DEVICE:
+            for key in self._gone.keys() & fresh:
+                self._rewarm(moment - self._gone.pop(key))
+        self._fit()
+
+    def remove(self, hashes: Sequence[Hash], tier: str, moment: float, group: int = 0) -> None:
+        removed = self._tier(tier).remove(self._keys(hashes, group))
+        if tier == DEVICE:
+            if self._gone_one_in > 1:
+                removed = [key for key in removed if sampled(key, self._gone_one_in)]
+            self._gone.update(dict.fromkeys(removed, moment))
+        self._fit()
+
+    def forget(self) -> None:
+        """The cache was cleared or is another one: nothing is resident, nothing can be stored again."""
+        self._tiers.clear()
+        self._gone.clear()
+        self._one_in = self._gone_one_in = 1
+
+    @property
+    def entries(self) -> int:
+        return sum(map(len, self._tiers.values())) + len(self._gone)
+
+    def resident(self) -> dict[str, int]:
+        """Blocks by tier, each hash once; an estimate if `resident_share` is below 1."""
+        return {name: len(tier.live) * self._one_in for name, tier in self._tiers.items()}
+
+    @property
+    def resident_share(self) -> float:
+        return 1 / self._one_in
+
+    @property
+    def removed_share(self) -> float:
+        return 1 / self._gone_one_in
+
+    def delays(self) -> Distribution:
+        counts, total = [], 0
+        for count in self._delays:
+            total += count
+            counts.append(float(total))
+        return Distribution(DELAY_EDGES, tuple(counts), self._delay_sum)
+
+    def _tier(self, name: str) -> Tier:
+        tier = self._tiers.get(name)
+        if tier is None:
+            tier = self._tiers[name] = Tier()
+        return tier
+
+    def _keys(self, hashes: Sequence[Hash], group: int) -> Sequence[int]:
+        """Integers of 64 bits, so that an entry's size does not depend on what the engine sends."""
+        keys = cast("Sequence[int]", hashes)
+        if not _INTEGERS.issuperset(map(type, hashes)):
+            keys = [key if type(key) is int else hash(key) for key in hashes]
+        if group:
+            keys = [hash((key, group)) for key in keys]
+        return keys if self._one_in == 1 else [key for key in keys if sampled(key, self._one_in)]
+
+    def _rewarm(self, delay: float) -> None:
+        delay = max(delay, 0.0)
+        self.rewarmed += self._gone_one_in
+        self._delays[bisect_left(DELAY_EDGES, delay)] += self._gone_one_in
+        self._delay_sum += delay * self._gone_one_in
+
+    def _fit(self) -> None:
+        while self.entries > self._limit:
+            if len(self._gone) * 4 > self._limit:
+                self._thin_gone()
+            else:
+                self._thin_live()
+
+    def _thin_gone(self) -> None:
+        if self._gone_one_in < max(_SPARSEST, self._one_in):
+            self._gone_one_in *= 2
+            dropped = [key for key in self._gone if not sampled(key, self._gone_one_in)]
+        else:
+            dropped = list(islice(self._gone, len(self._gone) // 2 + 1))
+        for key in dropped:
+            del self._gone[key]
+
+    def _thin_live(self) -> None:
+        """Removed hashes stay a part of the resident sample: of others it is unknown if they are live."""
+        self._one_in *= 2
+        for tier in self._tiers.values():
+            tier.thin(self._one_in)
+        if self._gone_one_in < self._one_in:
+            self._thin_gone()
+
+
+def sampled(key: int, one_in: int) -> bool:
+    return not ((key ^ key >> 29) * _SPREAD >> 40) & (one_in - 1)

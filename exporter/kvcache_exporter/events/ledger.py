@@ -1,0 +1,106 @@
+"""Counts of one engine rank: events, blocks stored and evicted by tier, and what the block index says."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.events.blocks import DEVICE, BlockIndex
+from kvcache_exporter.events.wire import Batch, BatchDecoder, Event, Hash
+from kvcache_exporter.model import Sample
+
+_TIERS = {"gpu": DEVICE, "npu": DEVICE, "cpu": "host", "dram": "host", "disk": "disk", "ssd": "disk"}
+
+
+class RankLedger:
+    """One thread adds and takes samples. Payloads are decoded here and nothing of them but counts is kept."""
+
+    def __init__(self, limit: int) -> None:
+        self.events: Counter[str] = Counter()
+        self.lost = 0
+        self.stored: Counter[str] = Counter()
+        self.removed: Counter[str] = Counter()
+        self.index = BlockIndex(limit)
+        self.started = False
+        """Whether any batch has been read: before that nothing is known of the cache."""
+        self._decoder = BatchDecoder()
+
+    def add(self, payload: bytes) -> bool:
+        """Counts a batch and follows its blocks; False if it could not be read at all."""
+        batch = self._decoder.decode(payload)
+        if batch is None:
+            self.reject()
+            return False
+        if batch.unreadable:
+            self.events["unreadable"] += batch.unreadable
+        self._apply(batch, self.events, self.stored, self.removed)
+        return True
+
+    def learn(self, payload: bytes) -> None:
+        """Follows the blocks of a batch from before this ledger began, without counting it."""
+        batch = self._decoder.decode(payload)
+        if batch is not None:
+            self._apply(batch, Counter(), Counter(), Counter())
+
+    def reject(self) -> None:
+        self.events["unreadable"] += 1
+
+    def forget(self) -> None:
+        self.index.forget()
+
+    def samples(self, labels: tuple[str, str, str, str]) -> Iterator[Sample]:
+        """`labels`: values of catalogue.ENG; what is counted per target is left to the source."""
+        for tier in {DEVICE, *self.stored, *self.removed}:
+            yield Sample(c.STORED_BLOCKS, (*labels, tier), float(self.stored[tier]))
+            yield Sample(c.EVICTED_BLOCKS, (*labels, tier), float(self.removed[tier]))
+        yield Sample(c.REWARMED_BLOCKS, labels, float(self.index.rewarmed))
+        yield Sample(c.REWARM_DELAY, labels, self.index.delays())
+        yield Sample(c.TRACKED_BLOCKS, (*labels, "resident"), self.index.resident_share)
+        yield Sample(c.TRACKED_BLOCKS, (*labels, "removed"), self.index.removed_share)
+        if self.started:
+            for tier, blocks in ({DEVICE: 0} | self.index.resident()).items():
+                yield Sample(c.RESIDENT_BLOCKS, (*labels, tier), float(blocks))
+
+    def _apply(self, batch: Batch, events: Counter[str], stored: Counter[str], removed: Counter[str]) -> None:
+        self.started = True
+        for event, count, hashes in runs(batch.events):
+            tier, group = tier_of(event.medium), event.group_idx or 0
+            events[event.kind] += count
+            if event.kind == "stored":
+                stored[tier] += len(hashes)
+                self.index.store(hashes, tier, batch.time, group)
+            elif event.kind == "removed":
+                removed[tier] += len(hashes)
+                self.index.remove(hashes, tier, batch.time, group)
+            else:
+                self.index.forget()
+
+
+def runs(events: Sequence[Event]) -> Iterator[tuple[Event, int, list[Hash]]]:
+    """Neighbours of one kind, medium and group as one: the first, how many they are, and all their hashes.
+
+    vLLM sends an event for each block it removes, and one step for many is what makes this fast.
+    """
+    if not events:
+        return
+    first, count, hashes = events[0], 0, list[Hash]()
+    for event in events:
+        if (
+            type(event) is not type(first)
+            or event.medium != first.medium
+            or event.group_idx != first.group_idx
+        ):
+            yield first, count, hashes
+            first, count, hashes = event, 0, []
+        count += 1
+        hashes += event.block_hashes
+    yield first, count, hashes
+
+
+@lru_cache(maxsize=64)
+def tier_of(medium: str | None) -> str:
+    """A medium nobody has named yet is farther away than those known here."""
+    if not medium:
+        return DEVICE
+    word = medium.lower()
+    return next((tier for start, tier in _TIERS.items() if word.startswith(start)), "remote")

@@ -1,0 +1,126 @@
+"""One configured source of KV events: a thread that reads an engine's publishers, one per rank."""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import zmq
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.events.ledger import RankLedger
+from kvcache_exporter.events.replay import Replay
+from kvcache_exporter.events.sockets import shared_context
+from kvcache_exporter.events.subscribe import Stream, Subscription
+from kvcache_exporter.exposition import Chunk, Renderer
+from kvcache_exporter.model import Sample
+
+log = logging.getLogger(__name__)
+
+_PUBLISH_SECONDS = 1.0
+_POLL_MILLISECONDS = 500
+_RETRY_SECONDS = 1.0
+_MESSAGES_PER_TURN = 200
+"""Of one rank, before the others have their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventOptions:
+    """What the configuration says of one source."""
+
+    target: str
+    endpoint: str
+    replay: str | None = None
+    topic: str = ""
+    bind: bool = False
+    ranks: int = 1
+    model_name: str = ""
+    max_blocks: int = 1_000_000
+
+
+class EventSource:
+    """Reads in a thread of its own from `start` to `stop`; `block` may be read by any."""
+
+    def __init__(self, options: EventOptions) -> None:
+        self.name = options.target
+        self.block: Mapping[Metric, Chunk] = {}
+        self._options = options
+        ranks = range(options.ranks)
+        self.ledgers = [RankLedger(options.max_blocks // options.ranks) for _ in ranks]
+        self._subscriptions = [self._subscription(rank) for rank in ranks]
+        self._renderer = Renderer()
+        self._reported = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"events {self.name}", daemon=True)
+        self._publish()
+
+    def start(self) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait until a stopped source has let go of its sockets."""
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+
+    def _subscription(self, rank: int) -> Subscription:
+        options, context = self._options, shared_context()
+        replay = Replay(context, options.replay and endpoint_of(options.replay, rank))
+        stream = Stream(replay, self.ledgers[rank])
+        endpoint = endpoint_of(options.endpoint, rank)
+        return Subscription(context, endpoint, options.topic, stream, bind=options.bind)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._read()
+            except zmq.ZMQError as error:
+                self._report(f"{error}; tried again every second; correct the endpoint or free its port")
+            except Exception:
+                log.exception("events of %s: unexpected fault; please report it", self.name)
+            finally:
+                for subscription in self._subscriptions:
+                    subscription.close()
+            self._stop.wait(_RETRY_SECONDS)
+
+    def _read(self) -> None:
+        poller = zmq.Poller()
+        by_socket = {subscription.open(): subscription for subscription in self._subscriptions}
+        for socket in by_socket:
+            poller.register(socket, zmq.POLLIN)
+        published, changed = time.monotonic(), False
+        while not self._stop.is_set():
+            for socket, _ in poller.poll(_POLL_MILLISECONDS):
+                changed |= by_socket[socket].receive(_MESSAGES_PER_TURN) > 0
+            if changed and time.monotonic() - published >= _PUBLISH_SECONDS:
+                self._publish()
+                published, changed = time.monotonic(), False
+
+    def _report(self, problem: str) -> None:
+        if problem != self._reported:
+            log.warning("events of %s at %s: %s", self.name, self._options.endpoint, problem)
+        self._reported = problem
+
+    def _publish(self) -> None:
+        self.block = self._renderer.block(self._samples())
+
+    def _samples(self) -> Iterator[Sample]:
+        for kind in c.EVENT_KINDS:
+            total = sum(ledger.events[kind] for ledger in self.ledgers)
+            yield Sample(c.EVENTS, (self.name, kind), float(total))
+        yield Sample(c.EVENTS_LOST, (self.name,), float(sum(ledger.lost for ledger in self.ledgers)))
+        for rank, ledger in enumerate(self.ledgers):
+            label = str(rank) if self._options.ranks > 1 else ""
+            yield from ledger.samples((self.name, "", self._options.model_name, label))
+
+
+def endpoint_of(endpoint: str, rank: int) -> str:
+    """Engines add the data-parallel rank to the port."""
+    match = re.fullmatch(r"(tcp://.+:)(\d+)", endpoint)
+    return f"{match[1]}{int(match[2]) + rank}" if match else endpoint

@@ -1,0 +1,38 @@
+"""The sources of KV events that run; a new configuration replaces those whose settings changed."""
+
+from collections.abc import Iterable, Mapping
+
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.events.source import EventOptions, EventSource
+from kvcache_exporter.exposition import Chunk
+
+
+class EventSources:
+    """`use` and `close` are called by one thread at a time, `blocks` by any."""
+
+    def __init__(self) -> None:
+        self._running: dict[EventOptions, EventSource] = {}
+
+    def use(self, wanted: Iterable[EventOptions]) -> None:
+        """Run these sources and no others; those that run already go on with what they know."""
+        wanted = tuple(wanted)
+        before = self._running
+        _close(source for options, source in before.items() if options not in wanted)
+        self._running = {options: before.get(options) or EventSource(options) for options in wanted}
+        for source in self._running.values():
+            source.start()
+
+    def close(self) -> None:
+        _close(self._running.values())
+
+    def blocks(self) -> list[Mapping[Metric, Chunk]]:
+        return [source.block for source in self._running.values()]
+
+
+def _close(sources: Iterable[EventSource]) -> None:
+    stopping = list(sources)
+    # All are told before any is waited for, so that many take no longer than one.
+    for source in stopping:
+        source.stop()
+    for source in stopping:
+        source.join()

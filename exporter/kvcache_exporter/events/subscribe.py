@@ -1,0 +1,131 @@
+"""One publisher's stream of batches in order: gaps are filled by replay or counted, restarts are seen.
+
+A publisher numbers its batches from 0. A number that goes back is another life of the engine, whose cache has
+nothing to do with the one before. A restart can also hide in a gap, so the last batch that was read is asked
+for again with the missing ones: if it is not the same, neither is the engine.
+"""
+
+from typing import Any, Protocol
+
+import zmq
+
+from kvcache_exporter.events.replay import Replay
+from kvcache_exporter.events.sockets import prepared
+
+_LEAP = 1 << 32
+"""More batches than any outage hides: such a step is another sequence, not a gap."""
+
+
+class Sink(Protocol):
+    """What batches are handed to."""
+
+    lost: int
+
+    def add(self, payload: bytes) -> bool:
+        """False if it could not be read."""
+        ...
+
+    def learn(self, payload: bytes) -> None:
+        """A batch from before the first one that is counted."""
+        ...
+
+    def reject(self) -> None:
+        """Count a message that is no batch."""
+        ...
+
+    def forget(self) -> None:
+        """The engine started anew."""
+        ...
+
+
+class Stream:
+    """Puts the messages of one publisher in order."""
+
+    def __init__(self, replay: Replay, sink: Sink) -> None:
+        self._replay, self._sink = replay, sink
+        self._last: int | None = None
+        self._last_payload = 0
+        """A hash of the payload of batch `_last`."""
+
+    def accept(self, frames: list[bytes]) -> None:
+        """`frames`: topic, number of 8 bytes, payload."""
+        number = int.from_bytes(frames[1], "big", signed=True) if len(frames) == 3 else -1
+        if number < 0 or len(frames[1]) != 8:
+            self._sink.reject()
+            return
+        if self._last is None:
+            self._learn(number)
+        elif number <= self._last or number - self._last > _LEAP:
+            self._restart(number)
+        elif number > self._last + 1:
+            self._fill(self._last, number)
+        self._take(number, frames[2])
+
+    def _take(self, number: int, payload: bytes) -> None:
+        if not self._sink.add(payload):
+            self._sink.lost += 1
+        self._last, self._last_payload = number, hash(payload)
+
+    def _learn(self, number: int) -> None:
+        for _, payload in self._replay.between(0, number):
+            self._sink.learn(payload)
+
+    def _restart(self, number: int) -> None:
+        self._sink.forget()
+        if number > _LEAP:
+            self._learn(number)
+        else:
+            self._fill(-1, number)
+
+    def _fill(self, last: int, number: int) -> None:
+        """Take what is missing between the two; -1 for `last` is the start of a sequence."""
+        expected = last + 1
+        for found, payload in self._replay.between(max(last, 0), number):
+            if found == last:
+                if hash(payload) != self._last_payload:
+                    self._restart(number)
+                    return
+                continue
+            self._sink.lost += found - expected
+            self._take(found, payload)
+            expected = found + 1
+        self._sink.lost += number - expected
+
+
+class Subscription:
+    """A stream and its socket, which can be opened again after a fault: the place in the sequence stays."""
+
+    def __init__(
+        self, context: zmq.Context[Any], endpoint: str, topic: str, stream: Stream, *, bind: bool
+    ) -> None:
+        self.endpoint = endpoint
+        self._context, self._topic, self._stream, self._bind = context, topic, stream, bind
+        self.socket: zmq.Socket[bytes] | None = None
+
+    def open(self) -> zmq.Socket[bytes]:
+        """Raises zmq.ZMQError if the endpoint cannot be bound or is none."""
+        self.close()
+        socket = self.socket = prepared(self._context, zmq.SUB)
+        socket.set(zmq.SUBSCRIBE, self._topic.encode())
+        if self._bind:
+            socket.bind(self.endpoint)
+        else:
+            socket.connect(self.endpoint)
+        return socket
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+    def receive(self, limit: int) -> int:
+        """Take at most `limit` messages that are there; how many it took."""
+        if self.socket is None:
+            return 0
+        for taken in range(limit):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return taken
+            self._stream.accept(frames)
+        return limit
