@@ -33,7 +33,14 @@ class Scope:
             f'{label}=~"${label}"' for label in labels if label in self.variables and label not in where
         ]
         exact = [f'{label}{"!" * (value[:1] == "!")}="{value.lstrip("!")}"' for label, value in where.items()]
-        return f"{name}{{{', '.join([*cluster, *narrowed, *exact])}}}"
+        matchers = ", ".join([*cluster, *narrowed, *exact])
+        return f"{name}{{{matchers}}}" if matchers else name
+
+    def any_of(self, *metrics: Metric) -> str:
+        """A selector of several metrics, for what either of them can tell."""
+        names = "|".join(metric.name for metric in metrics)
+        cluster = self.select("", ()).strip("{}")
+        return "{" + ", ".join([f'__name__=~"{names}"', *filter(None, [cluster])]) + "}"
 
     def recorded(self, rule: RecordingRule, level: Sequence[str], **where: str) -> str:
         """A recorded series; `level` are the labels its level keeps."""

@@ -3,11 +3,11 @@
 from grafana_foundation_sdk.builders import heatmap, stat, table, timeseries
 
 from kvcache_alerts import recording as r
-from kvcache_alerts.promql import LOG_MODEL, MODEL, SOURCE_MODEL
+from kvcache_alerts.promql import LOG_MODEL, SOURCE_MODEL, TARGET_MODEL
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import RANGE, Scope, among, ratio, top, total
+from kvcache_dashboards.queries import RANGE, Scope, among, or_zero, ratio, top, total
 from kvcache_dashboards.style import Column, Query
 from kvcache_exporter import catalogue as c
 
@@ -92,7 +92,7 @@ def log_against_engines(q: Scope) -> timeseries.Panel:
         "go to a managed API or to engines that are not scraped.",
         s.REQUESTS_PER_SECOND,
         Query(total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL)), "logs"),
-        Query(total(q.recorded(r.MODEL_FINISHED_REQUESTS_RATE, MODEL)), "engines"),
+        Query(total(q.recorded(r.TARGET_MODEL_FINISHED_REQUESTS_RATE, TARGET_MODEL)), "engines"),
     )
 
 
@@ -103,7 +103,7 @@ def unknown_share(q: Scope) -> stat.Panel:
         "Unknown outcome",
         "Share of requests whose log does not say how many tokens were cached. They are in no hit rate.",
         s.RATIO,
-        Query(f"({unknown} or 0 * {everything}) / ({everything} > 0)", "unknown"),
+        Query(ratio(or_zero(unknown, everything), everything), "unknown"),
         steps=((None, s.GOOD), (0.05, s.WARN), (0.5, s.BAD)),
         no_value=_NO_LOG,
     )
@@ -210,7 +210,8 @@ def groups(q: Scope) -> table.Panel:
     by = ("group", "model_name")
     prompt, cached = _rise(q, c.REQUEST_PROMPT_TOKENS, by), _rise(q, c.REQUEST_CACHED_TOKENS, by)
     worst = top(_WORST, f"{prompt} - {cached}")
-    full, known = (_rise(q, c.REQUESTS, by, outcome=o) for o in ("full", "!unknown"))
+    known = _rise(q, c.REQUESTS, by, outcome="!unknown")
+    full = or_zero(_rise(q, c.REQUESTS, by, outcome="full"), known)
     return s.table_panel(
         "Prompt groups, worst first",
         f"The {_WORST} groups that had to compute most prompt tokens in the time shown. Groups come from "
@@ -231,7 +232,8 @@ def groups(q: Scope) -> table.Panel:
 def models(q: Scope) -> table.Panel:
     by = ("provider", "model_name")
     prompt, cached = _rise(q, c.REQUEST_PROMPT_TOKENS, by), _rise(q, c.REQUEST_CACHED_TOKENS, by)
-    full, known = (_rise(q, c.REQUESTS, by, outcome=o) for o in ("full", "!unknown"))
+    known = _rise(q, c.REQUESTS, by, outcome="!unknown")
+    full = or_zero(_rise(q, c.REQUESTS, by, outcome="full"), known)
     return s.table_panel(
         "Models, worst first",
         "Models and providers by their token-weighted hit rate in the time shown.",

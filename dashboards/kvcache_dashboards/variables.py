@@ -35,22 +35,15 @@ def _labels(name: str, label: str, selector: str, label_name: str = "") -> dashb
 def query_variables(options: Options) -> Iterator[dashboard.QueryVariable]:
     """Each narrows the next; `engine` narrows targets, which are all that most series know."""
     scope, cluster = Scope(options.cluster_label, ()), options.cluster_label
+    # Some users have engines only and some have logs only: names come from whichever there is.
     if cluster:
-        every = Scope("", ()).series(c.BUILD_INFO)
+        every = Scope("").any_of(c.TARGET_UP, c.LOG_LINES)
         yield _labels("cluster", "Cluster", every, cluster).all_value(ANYTHING)
     yield _labels("namespace", "Namespace", scope.series(c.RUNNING_REQUESTS)).all_value(ANYTHING)
     yield _labels("engine", "Engine", scope.series(c.TARGET_UP)).all_value(ANYTHING)
-    yield _labels("model_name", "Model", _models(scope)).all_value(ANYTHING)
+    yield _labels("model_name", "Model", scope.any_of(c.PROMPT_TOKENS, c.REQUESTS)).all_value(ANYTHING)
     # Not from target_info: a target that never answered has none, and must be seen as down.
     yield _labels("target", "Target", Scope(cluster, ("engine",)).series(c.TARGET_UP))
-
-
-def _models(scope: Scope) -> str:
-    """Models of engines and of logs: some users have only one of the two."""
-    names = f"{c.PROMPT_TOKENS.name}|{c.REQUESTS.name}"
-    cluster = scope.select("", ())
-    inside = cluster.strip("{}")
-    return f'{{__name__=~"{names}"{", " * bool(inside)}{inside}}}'
 
 
 def annotations(scope: Scope) -> Iterator[dashboard.AnnotationQuery]:
