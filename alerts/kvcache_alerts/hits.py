@@ -135,7 +135,8 @@ REPLICA_IMBALANCE = Alert(
     board="kvcache-overview",
     conditions=(
         Condition(
-            f"{_over_replicas('max')} - {_over_replicas('min')} > $gap and {_over_replicas('count')} >= $replicas"
+            f"{_over_replicas('max')} - {_over_replicas('min')} > $gap "
+            f"and {_over_replicas('count')} >= $replicas"
         ),
     ),
     parameters=(
@@ -156,7 +157,7 @@ CACHING_DISABLED = Alert(
     summary="A replica with traffic runs without prefix caching.",
     description="{{ $labels.target }} ({{ $labels.model_name }}) says that prefix caching is off "
     "(kvcache_prefix_caching_enabled is {{ $value }}) and serves "
-    + looked_up(f"{r.TARGET_MODEL_PROMPT_TOKENS_RATE.record}%s", ("target", "model_name"))
+    + looked_up(f"{r.TARGET_MODEL_PROMPT_TOKENS_RATE.record}%s", ("target", "model_name"), "humanize")
     + " prompt tokens a second, all computed.",
     board="kvcache-overview",
     conditions=(

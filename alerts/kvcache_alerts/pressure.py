@@ -24,7 +24,7 @@ PREEMPTION_SPIKE = Alert(
     "replica's own past; without a past, twice the floor. Critical once many requests are preempted while "
     "others wait.",
     summary="A replica preempts running requests far more often than before.",
-    description="{{ $labels.target }} ({{ $labels.model_name }}) preempts {{ $value | humanize }} requests a "
+    description="{{ $labels.target }} ({{ $labels.model_name }}) preempts {{ $value | printf `%.3g` }} requests a "
     "second; the hour before it was "
     + looked_up(f"avg_over_time({_PREEMPTIONS}%s[{{baseline}}] offset {{offset}})", _REPLICA)
     + ". "
@@ -125,7 +125,7 @@ USAGE_HIGH = Alert(
     fires="Running requests hold nearly all of the device's cache while requests wait. Usage alone is no "
     "fault: blocks cached for later count as free.",
     summary="A replica's KV cache is full with running requests while others wait.",
-    description="{{ $labels.target }} ({{ $labels.model_name }}): usage {{ $value | humanize }}, "
+    description="{{ $labels.target }} ({{ $labels.model_name }}): usage {{ $value | printf `%.3g` }}, "
     + looked_up(f"{_WAITING}%s", _REPLICA)
     + " waiting: KV cache too small for this concurrency.",
     board="kvcache-pressure",

@@ -57,11 +57,11 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return text.replace("{}", "")
 
 
-def looked_up(query: str, by: tuple[str, ...]) -> str:
+def looked_up(query: str, by: tuple[str, ...], shown: str = "printf `%.3g`") -> str:
     """A template that shows the first value of a query; `%s` in it is where the matchers of the labels go."""
     name, _, rest = query.partition("%s")
     own, rest = (rest[1:].split("}", 1)[0] + ", ", rest.split("}", 1)[1]) if rest[:1] == "{" else ("", rest)
     matchers = ", ".join(f"{label}=%q" for label in by)
     values = " ".join(f"$labels.{label}" for label in by)
     call = f"printf `{name}{{{own}{matchers}}}{rest}` {values} | query"
-    return f"{{{{ with {call} }}}}{{{{ . | first | value | humanize }}}}{{{{ else }}}}unknown{{{{ end }}}}"
+    return f"{{{{ with {call} }}}}{{{{ . | first | value | {shown} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
