@@ -1,15 +1,15 @@
 """Cold starts: who is cold, what it costs, how long it lasts, what changed just before."""
 
-from grafana_foundation_sdk.builders import heatmap, stat, table, timeseries
+from grafana_foundation_sdk.builders import heatmap, stat, timeseries
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.promql import MODEL, TARGET_MODEL
-from kvcache_dashboards import links
+from kvcache_dashboards import replica_tables
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import RANGE, Scope, among, bottom, highest, ratio, top, total
-from kvcache_dashboards.style import Column, Query
+from kvcache_dashboards.queries import RANGE, Scope, bottom, ratio, top, total
+from kvcache_dashboards.style import Query
 from kvcache_exporter import catalogue as c
 
 UID = "kvcache-cold-start"
@@ -31,7 +31,7 @@ def board(options: Options) -> Board:
                 Placed(youngest(q), 4, 4),
                 Placed(restarts(q), 4, 4),
                 Placed(cold_over_time(q), 8, 4),
-                Placed(replicas(q, options), 24, 8),
+                Placed(replica_tables.youngest(q, options), 24, 8),
             )),
             Row("What does a cold replica cost?", (
                 Placed(ttft(q, "0.5", "p50"), 8, 7),
@@ -50,7 +50,7 @@ def board(options: Options) -> Board:
                 Placed(versions(q), 8, 8),
                 Placed(resets(q), 8, 8),
                 Placed(capacities(q), 8, 8),
-                Placed(configurations(q, options), 24, 9),
+                Placed(replica_tables.configurations(q, options), 24, 9),
             )),
         ),
     )  # fmt: skip
@@ -63,7 +63,7 @@ def cold_count(q: Scope) -> stat.Panel:
         s.COUNT,
         Query(f"sum(1 - {q.series(c.WARM)})", "cold"),
         steps=((None, s.GOOD), (1, s.WARN)),
-        no_value="No engines",
+        no_value=s.NO_ENGINES,
     )
 
 
@@ -75,7 +75,7 @@ def cold_share(q: Scope) -> stat.Panel:
         s.RATIO,
         Query(f"avg(1 - {q.series(c.WARM)})", "cold"),
         steps=((None, s.GOOD), (0.1, s.WARN), (0.5, s.BAD)),
-        no_value="No engines",
+        no_value=s.NO_ENGINES,
     )
 
 
@@ -110,37 +110,9 @@ def cold_over_time(q: Scope) -> timeseries.Panel:
         Query(f"sum(1 - {q.series(c.WARM)})", "cold"),
         Query(total(q.series(c.WARM)), "warm"),
         colors=s.PHASES,
-        no_value="No engines",
+        no_value=s.NO_ENGINES,
     )
     return s.legend_right(s.stacked(panel))
-
-
-def replicas(q: Scope, options: Options) -> table.Panel:
-    by = ("target",)
-    young = bottom(20, q.series(c.AGE))
-    hit = total(q.recorded(r.TARGET_MODEL_CACHED_PROMPT_TOKENS_RATE, TARGET_MODEL), by)
-    prompts = total(q.recorded(r.TARGET_MODEL_PROMPT_TOKENS_RATE, TARGET_MODEL), by)
-
-    def beside(expression: str) -> str:
-        return among(expression, by, young)
-
-    return s.table_panel(
-        "Replicas, youngest first",
-        "The 20 replicas that started last: whether they are warm, how long their last cold start took, "
-        "and how often they restarted.",
-        {"target": "Replica"},
-        (
-            Column("Age", highest(young, by), s.DURATION),
-            Column("Warm", beside(highest(q.series(c.WARM), by)), s.YES_NO, ((None, s.BAD), (1, s.GOOD))),
-            Column("Last warm-up", beside(highest(q.series(c.WARMUP_DURATION), by)), s.DURATION),
-            Column("Restarts", beside(highest(q.series(c.TARGET_RESTARTS), by)), s.COUNT),
-            Column("By tokens", beside(ratio(hit, prompts)), s.RATIO, s.HIT_STEPS),
-        ),
-        worst="Age",
-        ascending=True,
-        no_value="No start seen",
-        link=links.for_row("kvcache-pressure", "target", "Replica", options.cluster_label),
-    )
 
 
 def _ttft(q: Scope, quantile: str, **where: str) -> str:
@@ -248,7 +220,7 @@ def versions(q: Scope) -> timeseries.Panel:
         "A rollout shows as one colour replacing another.",
         s.COUNT,
         Query(f"count by ({', '.join(by)}) ({q.series(c.TARGET_INFO)})", "{{engine}} {{engine_version}}"),
-        no_value="No engines",
+        no_value=s.NO_ENGINES,
     )
     return s.stacked(panel)
 
@@ -274,34 +246,3 @@ def capacities(q: Scope) -> timeseries.Panel:
         Query(bottom(_LINES, q.recorded(r.TARGET_MODEL_CAPACITY, TARGET_MODEL, tier="device")), "{{target}}"),
         no_value="No engine says its capacity",
     )
-
-
-def configurations(q: Scope, options: Options) -> table.Panel:
-    shown = {
-        "target": "Replica",
-        "engine": "Engine",
-        "engine_version": "Version",
-        "prefix_caching": "Prefix caching",
-        "block_size": "Block size",
-        "cache_dtype": "Cache type",
-        "hash_algorithm": "Hash",
-        "eviction_policy": "Eviction",
-        "hit_basis": "Hit basis",
-    }
-    started = f"1000 * {q.series(c.TARGET_START)}"
-    by = ", ".join(shown)
-    info = f"max by ({by}) ({q.series(c.TARGET_INFO)})"
-    with_start = f"max by (target) ({started}) * on (target) group_right () {info}"
-    panel = s.table_panel(
-        "What each engine says of itself",
-        "Version and cache configuration of each replica, the one that started last first. Replicas of one "
-        "model that differ here should not. A hit basis of lookup is not comparable with the others.",
-        shown,
-        (Column("Started", f"({with_start}) or (0 * {info})", s.MOMENT),),
-        worst="Started",
-        ascending=False,
-        no_value="No engines",
-        link=links.for_row("kvcache-pressure", "target", "Replica", options.cluster_label),
-    )
-    s.marked(panel, "Started", {"0": ("not known", s.FAINT)})
-    return s.marked(panel, "Hit basis", s.BASES)

@@ -1,21 +1,19 @@
 """Whether the other boards can be believed: targets, logs and events as the exporter sees them."""
 
-from grafana_foundation_sdk.builders import stat, table, timeseries
+from grafana_foundation_sdk.builders import stat, timeseries
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.promql import MODEL
-from kvcache_dashboards import links
+from kvcache_dashboards import intake, replica_tables
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import Scope, highest, ratio, top, total
-from kvcache_dashboards.style import Column, Query
+from kvcache_dashboards.queries import Scope, ratio, top, total
+from kvcache_dashboards.style import Query
 from kvcache_exporter import catalogue as c
 
 UID = "kvcache-exporter"
 _LINES = 10
-_NO_LOG = "No request log"
-_NO_EVENTS = "No KV events configured"
 
 
 def board(options: Options) -> Board:
@@ -39,18 +37,18 @@ def board(options: Options) -> Board:
                 Placed(anomalies(q), 8, 7),
                 Placed(lookup_inflation(q), 8, 7),
                 Placed(traffic(q), 8, 7),
-                Placed(drift(q, options), 24, 8),
+                Placed(replica_tables.drift(q, options), 24, 8),
             )),
             Row("Does it keep up with the logs?", (
-                Placed(lag(q), 8, 7),
-                Placed(record_age(q), 8, 7),
-                Placed(lines(q), 8, 7),
-                Placed(parse_failures(q), 12, 7),
-                Placed(rotations(q), 12, 7),
+                Placed(intake.lag(q), 8, 7),
+                Placed(intake.record_age(q), 8, 7),
+                Placed(intake.lines(q), 8, 7),
+                Placed(intake.parse_failures(q), 12, 7),
+                Placed(intake.rotations(q), 12, 7),
             )),
             Row("Does it get the KV events?", (
-                Placed(events(q), 12, 7),
-                Placed(events_lost(q), 12, 7),
+                Placed(intake.events(q), 12, 7),
+                Placed(intake.events_lost(q), 12, 7),
             )),
             Row("How big is it?", (
                 Placed(active_series(q), 8, 7),
@@ -181,100 +179,6 @@ def traffic(q: Scope) -> timeseries.Panel:
         "What the hit rates are made of, by model. Without traffic there is no hit rate to show.",
         s.TOKENS_PER_SECOND,
         Query(q.recorded(r.MODEL_PROMPT_TOKENS_RATE, MODEL), "{{model_name}}"),
-    )
-
-
-def drift(q: Scope, options: Options) -> table.Panel:
-    by = ("target", "engine", "engine_version", "hit_basis")
-    info = highest(q.series(c.TARGET_INFO), by)
-    families = (q.series(m) for m in (c.TARGET_MISSING, c.TARGET_DEPRECATED))
-    missing, deprecated = (f"max by (target) ({f}) * on (target) group_right () {info}" for f in families)
-    panel = s.table_panel(
-        "Families missing or renamed",
-        "Families of each target's page that the exporter needs and does not find, and those that newer "
-        "versions have renamed. A hit basis of lookup is not comparable with the others.",
-        {"target": "Target", "engine": "Engine", "engine_version": "Version", "hit_basis": "Hit basis"},
-        (
-            Column("Missing", missing, s.COUNT, ((None, s.GOOD), (1, s.WARN))),
-            Column("Renamed", deprecated, s.COUNT, ((None, s.GOOD), (1, s.WARN))),
-        ),
-        worst="Missing",
-        ascending=False,
-        no_value="No targets",
-        link=links.for_row("kvcache-pressure", "target", "Target", options.cluster_label),
-    )
-    return s.marked(panel, "Hit basis", s.BASES)
-
-
-def lag(q: Scope) -> timeseries.Panel:
-    return s.timeseries_panel(
-        "Bytes not read yet",
-        "Bytes in the files of each log that are not read yet. A line that climbs: the log grows faster "
-        "than it is read.",
-        s.BYTES,
-        Query(q.series(c.LOG_LAG), "{{source}}"),
-        no_value=_NO_LOG,
-    )
-
-
-def record_age(q: Scope) -> timeseries.Panel:
-    return s.timeseries_panel(
-        "Age of the newest record",
-        "By the record's own clock. Grows where nothing is logged, the file is not found, or clocks differ.",
-        s.DURATION,
-        Query(f"time() - {q.series(c.LOG_LAST_RECORD)}", "{{source}}"),
-        no_value=_NO_LOG,
-    )
-
-
-def lines(q: Scope) -> timeseries.Panel:
-    return s.timeseries_panel(
-        "Lines read",
-        "Complete lines read from each log.",
-        s.PER_SECOND,
-        Query(q.rate(c.LOG_LINES, ("source",)), "{{source}}"),
-        no_value=_NO_LOG,
-    )
-
-
-def parse_failures(q: Scope) -> timeseries.Panel:
-    return s.timeseries_panel(
-        "Lines that gave no record",
-        "By reason. no_usage alone may be right: health checks and other calls have no tokens.",
-        s.PER_SECOND,
-        Query(q.rate(c.LOG_PARSE_FAILURES, ("source", "reason")), "{{source}} {{reason}}"),
-        no_value="Every line gave a record",
-    )
-
-
-def rotations(q: Scope) -> timeseries.Panel:
-    return s.timeseries_panel(
-        "Rotations",
-        "Times a file of each log was rotated or truncated.",
-        s.COUNT,
-        Query(q.increase(c.LOG_ROTATIONS, ("source",)), "{{source}}"),
-        no_value="No rotation seen",
-    )
-
-
-def events(q: Scope) -> timeseries.Panel:
-    return s.timeseries_panel(
-        "KV events",
-        "Blocks stored, blocks removed and caches cleared, as the engines report them.",
-        s.PER_SECOND,
-        Query(q.rate(c.EVENTS, ("event",)), "{{event}}"),
-        no_value=_NO_EVENTS,
-    )
-
-
-def events_lost(q: Scope) -> timeseries.Panel:
-    return s.timeseries_panel(
-        "Lost batches of KV events",
-        "Batches that an engine sent and that could not be had, not even by replay. Block counts are too "
-        "low then.",
-        s.COUNT,
-        Query(q.increase(c.EVENTS_LOST, ("target",)), "{{target}}"),
-        no_value=_NO_EVENTS,
     )
 
 

@@ -1,14 +1,16 @@
 """Ways from one board to the next that keep the time and the variables."""
 
 from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import dashboard as model
 
 _KEPT = ("datasource", "cluster", "namespace", "engine", "model_name", "target")
 
 
-def to_board(title: str, uid: str) -> dashboard.DashboardLink:
+def to_board(title: str, uid: str) -> list[Builder[model.DashboardLink]]:
     """For the corner of a panel."""
     url = f"/d/{uid}?${{__url_time_range}}&${{__all_variables}}"
-    return dashboard.DashboardLink(title).url(url).target_blank(False)
+    return [dashboard.DashboardLink(title).url(url).target_blank(False)]
 
 
 def for_row(uid: str, variable: str, column: str, cluster_label: str) -> str:

@@ -1,20 +1,20 @@
 """The four questions for the person on call, all in the first screen; below it, where it is worst."""
 
-from grafana_foundation_sdk.builders import heatmap, stat, table, timeseries
+from grafana_foundation_sdk.builders import stat, timeseries
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.promql import LOG_MODEL, MODEL, TARGET_MODEL
-from kvcache_dashboards import links
+from kvcache_dashboards import cold_start, links, model_tables, replica_tables, requests
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import RANGE, Scope, among, bottom, highest, ratio, top, total
-from kvcache_dashboards.style import Column, Query
+from kvcache_dashboards.queries import Scope, highest, ratio, total
+from kvcache_dashboards.style import Query
 from kvcache_exporter import catalogue as c
 
 UID = "kvcache-overview"
-_WORST = 10
 ENGINES, LOGS = "engines", "logs"
+_MORE_ON_COLD = links.to_board("Cold start", "kvcache-cold-start")
 
 
 def board(options: Options) -> Board:
@@ -42,19 +42,19 @@ def board(options: Options) -> Board:
                 Placed(evictions(q), 10, 4),
             )),
             Row("What happens when it is cold?", (
-                Placed(cold_replicas(q), 4, 4),
+                Placed(cold_start.cold_count(q).links(_MORE_ON_COLD), 4, 4),
                 Placed(last_warmup(q), 4, 4),
                 Placed(cold_against_warm(q), 8, 4),
-                Placed(who_is_cold(q, options), 8, 4),
+                Placed(replica_tables.cold(q, options), 8, 4),
             )),
             Row("Where is it worst?", (
-                Placed(worst_models(q, options), 12, 8),
-                Placed(worst_replicas(q, options), 12, 8),
-                Placed(worst_groups(q), 24, 8),
+                Placed(model_tables.engine_models(q, options), 12, 8),
+                Placed(replica_tables.lowest_hit_rates(q, options), 12, 8),
+                Placed(model_tables.prompt_groups(q), 24, 8),
             )),
             Row("How is it spread over requests?", (
-                Placed(computed_tokens(q), 12, 8),
-                Placed(cached_ratio(q), 12, 8),
+                Placed(requests.computed_tokens(q), 12, 8),
+                Placed(requests.cached_ratio(q), 12, 8),
             )),
         ),
     )  # fmt: skip
@@ -97,13 +97,14 @@ def token_weighted(q: Scope) -> stat.Panel:
 def request_weighted(q: Scope) -> stat.Panel:
     return s.stat_panel(
         "By requests: who did not wait",
-        "Share of requests that skipped prefill: all but the last block or the last few percent of the "
-        "prompt came from the cache. From engines it covers prompts longer than "
-        "kvcache_request_hit_threshold_tokens, from logs all requests whose cached tokens are known.",
+        "Share of requests that skipped prefill. From logs: all but the last block or the last few percent "
+        "of the prompt came from the cache, of all requests whose cached tokens are known. From engines: "
+        "at most kvcache_request_hit_threshold_tokens were computed, of prompts longer than that. With "
+        "short prompts the two differ.",
         s.RATIO,
         Query(_engine_request_ratio(q), ENGINES),
         Query(_log_request_ratio(q), LOGS),
-    ).links([links.to_board("Requests", "kvcache-requests")])
+    ).links(links.to_board("Requests", "kvcache-requests"))
 
 
 def gap(q: Scope) -> stat.Panel:
@@ -156,7 +157,7 @@ def _ttft(q: Scope, quantile: str, title: str, about: str) -> timeseries.Panel:
         colors=s.OUTCOMES,
         no_value="No requests with a time to first token in a log",
     )
-    return s.legend_right(panel.links([links.to_board("Requests", "kvcache-requests")]))
+    return s.legend_right(panel.links(links.to_board("Requests", "kvcache-requests")))
 
 
 def ttft_median(q: Scope) -> timeseries.Panel:
@@ -186,8 +187,8 @@ def usage(q: Scope) -> stat.Panel:
         s.RATIO,
         Query(highest(q.recorded(r.MODEL_USAGE, MODEL, tier="device")), "usage"),
         steps=((None, s.GOOD), (0.85, s.WARN), (0.95, s.BAD)),
-        no_value="No engines",
-    ).links([links.to_board("Pressure", "kvcache-pressure")])
+        no_value=s.NO_ENGINES,
+    ).links(links.to_board("Pressure", "kvcache-pressure"))
 
 
 def preemptions_against_queue(q: Scope) -> timeseries.Panel:
@@ -199,10 +200,10 @@ def preemptions_against_queue(q: Scope) -> timeseries.Panel:
         Query(total(q.recorded(r.MODEL_PREEMPTIONS_RATE, MODEL)), "preemptions/s"),
         Query(total(q.recorded(r.MODEL_WAITING, MODEL)), "waiting"),
         colors={"preemptions/s": s.BAD, "waiting": s.NEUTRAL},
-        no_value="No engines",
+        no_value=s.NO_ENGINES,
     )
     panel = s.on_right_axis(panel, "waiting", s.COUNT, "requests")
-    return s.legend_right(panel.links([links.to_board("Pressure", "kvcache-pressure")]))
+    return s.legend_right(panel.links(links.to_board("Pressure", "kvcache-pressure")))
 
 
 def evictions(q: Scope) -> timeseries.Panel:
@@ -217,17 +218,6 @@ def evictions(q: Scope) -> timeseries.Panel:
         no_value="No engine counts evictions",
     )
     return s.legend_right(s.on_right_axis(panel, ".*blocks.*", s.BLOCKS_PER_SECOND, "blocks"))
-
-
-def cold_replicas(q: Scope) -> stat.Panel:
-    return s.stat_panel(
-        "Cold replicas",
-        "Replicas whose cache has not recovered since the engine started.",
-        s.COUNT,
-        Query(f"sum(1 - {q.series(c.WARM)})", "cold"),
-        steps=((None, s.GOOD), (1, s.WARN)),
-        no_value="No engines",
-    ).links([links.to_board("Cold start", "kvcache-cold-start")])
 
 
 def last_warmup(q: Scope) -> stat.Panel:
@@ -251,123 +241,4 @@ def cold_against_warm(q: Scope) -> timeseries.Panel:
         Query(f"histogram_quantile(0.99, {buckets})", "{{phase}}"),
         colors=s.PHASES,
     )
-    return s.legend_right(panel.links([links.to_board("Cold start", "kvcache-cold-start")]))
-
-
-def who_is_cold(q: Scope, options: Options) -> table.Panel:
-    cold = f"{q.series(c.WARM)} == 0"
-    return s.table_panel(
-        "Who is cold",
-        "Replicas that are cold now, the one that has been cold longest first, and what their last start "
-        "took.",
-        {"target": "Replica"},
-        (
-            Column("Age", total(among(q.series(c.AGE), ("target",), cold), ("target",)), s.DURATION),
-            Column(
-                "Last warm-up",
-                total(among(q.series(c.WARMUP_DURATION), ("target",), cold), ("target",)),
-                s.DURATION,
-            ),
-        ),
-        worst="Age",
-        ascending=False,
-        no_value="No replica is cold",
-        link=links.for_row("kvcache-cold-start", "target", "Replica", options.cluster_label),
-    )
-
-
-def worst_models(q: Scope, options: Options) -> table.Panel:
-    by = ("model_name",)
-
-    def weighted(rate: str, measured: str) -> str:
-        return ratio(total(rate, by), total(measured, by))
-
-    tokens = weighted(
-        q.recorded(r.MODEL_CACHED_PROMPT_TOKENS_RATE, MODEL),
-        q.recorded(r.MODEL_MEASURED_PROMPT_TOKENS_RATE, MODEL),
-    )
-    requests = weighted(
-        q.recorded(r.MODEL_ENGINE_HITS_RATE, MODEL), q.recorded(r.MODEL_ENGINE_REQUESTS_RATE, MODEL)
-    )
-    return s.table_panel(
-        "Models, worst first",
-        "Models by the hit rate of their engines over the last five minutes.",
-        {"model_name": "Model"},
-        (
-            Column("By tokens", tokens, s.RATIO, s.HIT_STEPS),
-            Column("By requests", requests, s.RATIO, s.HIT_STEPS),
-            Column("Prompt", total(q.recorded(r.MODEL_PROMPT_TOKENS_RATE, MODEL), by), s.TOKENS_PER_SECOND),
-        ),
-        worst="By tokens",
-        ascending=True,
-        link=links.for_row("kvcache-pressure", "model_name", "Model", options.cluster_label),
-    )
-
-
-def worst_replicas(q: Scope, options: Options) -> table.Panel:
-    by = ("target", "model_name")
-    lowest = bottom(_WORST, q.recorded(r.TARGET_MODEL_TOKEN_HIT_RATIO, TARGET_MODEL))
-    usage_of = highest(q.recorded(r.TARGET_MODEL_USAGE, TARGET_MODEL, tier="device"), by)
-    waiting = total(q.recorded(r.TARGET_MODEL_WAITING, TARGET_MODEL), by)
-    preempted = total(q.recorded(r.TARGET_MODEL_PREEMPTIONS_RATE, TARGET_MODEL), by)
-    return s.table_panel(
-        "Replicas, worst first",
-        f"The {_WORST} replicas with the lowest token-weighted hit rate over the last five minutes. A "
-        "replica far below the others of its model gets requests whose prefix another one holds.",
-        {"target": "Replica", "model_name": "Model"},
-        (
-            Column("By tokens", highest(lowest, by), s.RATIO, s.HIT_STEPS),
-            Column("Usage", among(usage_of, by, lowest), s.RATIO),
-            Column("Waiting", among(waiting, by, lowest), s.COUNT),
-            Column("Preemptions", among(preempted, by, lowest), s.PER_SECOND),
-        ),
-        worst="By tokens",
-        ascending=True,
-        link=links.for_row("kvcache-pressure", "target", "Replica", options.cluster_label),
-    )
-
-
-def worst_groups(q: Scope) -> table.Panel:
-    by = ("group", "model_name")
-    computed = f"{_rise(q, c.REQUEST_PROMPT_TOKENS, by)} - {_rise(q, c.REQUEST_CACHED_TOKENS, by)}"
-    largest = top(_WORST, computed)
-    tokens = ratio(_rise(q, c.REQUEST_CACHED_TOKENS, by), _rise(q, c.REQUEST_PROMPT_TOKENS, by))
-    full, known = (q.increase(c.REQUESTS, by, RANGE, outcome=o) for o in ("full", "!unknown"))
-    return s.table_panel(
-        "Prompt groups, worst first",
-        f"The {_WORST} prompt groups that had to compute most prompt tokens in the time shown: where a "
-        "better prefix pays most. Groups come from requests.group_by in the configuration.",
-        {"group": "Group", "model_name": "Model"},
-        (
-            Column("Computed", largest, s.TOKENS),
-            Column("By tokens", among(tokens, by, largest), s.RATIO, s.HIT_STEPS),
-            Column("By requests", among(ratio(full, known), by, largest), s.RATIO, s.HIT_STEPS),
-        ),
-        worst="Computed",
-        ascending=False,
-        no_value="No request log",
-    )
-
-
-def _rise(q: Scope, metric: c.Metric, by: tuple[str, ...]) -> str:
-    return q.increase(metric, by, RANGE)
-
-
-def computed_tokens(q: Scope) -> heatmap.Panel:
-    return s.heatmap_panel(
-        "Computed tokens per request",
-        "Prompt tokens of each request that the cache did not hold, from request logs.",
-        s.TOKENS,
-        q.buckets(c.REQUEST_COMPUTED_TOKENS),
-        no_value="No request log",
-    )
-
-
-def cached_ratio(q: Scope) -> heatmap.Panel:
-    return s.heatmap_panel(
-        "Cached share per request",
-        "Share of each request's prompt that came from the cache, from request logs.",
-        s.RATIO,
-        q.buckets(c.REQUEST_CACHED_RATIO),
-        no_value="No request log",
-    )
+    return s.legend_right(panel.links(_MORE_ON_COLD))

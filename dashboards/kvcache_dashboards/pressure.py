@@ -1,21 +1,20 @@
 """Why something is evicted: usage, evictions, re-warming, preemptions and the queue, down to the replica."""
 
-from grafana_foundation_sdk.builders import heatmap, table, timeseries
+from grafana_foundation_sdk.builders import heatmap, timeseries
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.promql import MODEL, TARGET_MODEL
-from kvcache_dashboards import links
+from kvcache_dashboards import replica_tables
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import Scope, among, highest, ratio, top, total
-from kvcache_dashboards.style import Column, Query
+from kvcache_dashboards.queries import Scope, ratio, top, total
+from kvcache_dashboards.style import Query
 from kvcache_exporter import catalogue as c
 
 UID = "kvcache-pressure"
 _WORST = 20
 _LINES = 10
-_NO_EVENTS = "No KV events configured"
 _NO_SAMPLES = "No engine samples its blocks"
 
 
@@ -50,7 +49,7 @@ def board(options: Options) -> Board:
                 Placed(block_idle(q), 8, 8),
                 Placed(block_reuse(q), 8, 8),
             )),
-            Row("Which replica is worst?", (Placed(worst_replicas(q, options), 24, 12),)),
+            Row("Which replica is worst?", (Placed(replica_tables.fullest(q, options), 24, 12),)),
         ),
     )  # fmt: skip
 
@@ -61,7 +60,7 @@ def usage_by_model(q: Scope) -> timeseries.Panel:
         "Share of a tier that running requests hold. Blocks cached for later count as free.",
         s.RATIO,
         Query(q.recorded(r.MODEL_USAGE, MODEL), "{{model_name}} {{tier}}"),
-        no_value="No engines",
+        no_value=s.NO_ENGINES,
     )
     return s.with_line(panel.max(1), 0.95)
 
@@ -72,7 +71,7 @@ def fullest_replicas(q: Scope) -> timeseries.Panel:
         f"Usage of the device tier of the {_LINES} fullest replicas at each moment.",
         s.RATIO,
         Query(top(_LINES, q.recorded(r.TARGET_MODEL_USAGE, TARGET_MODEL, tier="device")), "{{target}}"),
-        no_value="No engines",
+        no_value=s.NO_ENGINES,
     )
     return s.with_line(panel.max(1), 0.95)
 
@@ -96,7 +95,7 @@ def preemptions_by_replica(q: Scope) -> timeseries.Panel:
         f"of the {_LINES} replicas with most at each moment.",
         s.PER_SECOND,
         Query(top(_LINES, q.recorded(r.TARGET_MODEL_PREEMPTIONS_RATE, TARGET_MODEL)), "{{target}}"),
-        no_value="No engines",
+        no_value=s.NO_ENGINES,
     )
 
 
@@ -119,7 +118,7 @@ def queue(q: Scope) -> timeseries.Panel:
         s.COUNT,
         Query(q.recorded(r.MODEL_RUNNING, MODEL), "{{model_name}} running"),
         Query(q.recorded(r.MODEL_WAITING, MODEL), "{{model_name}} waiting"),
-        no_value="No engines",
+        no_value=s.NO_ENGINES,
     )
 
 
@@ -157,7 +156,7 @@ def evicted_blocks(q: Scope) -> timeseries.Panel:
         "Cached blocks removed from a tier, by the engines' KV events.",
         s.BLOCKS_PER_SECOND,
         Query(total(evicted, ("model_name", "tier")), "{{model_name}} {{tier}}"),
-        no_value=_NO_EVENTS,
+        no_value=s.NO_EVENTS,
     )
 
 
@@ -180,7 +179,7 @@ def resident_blocks(q: Scope) -> timeseries.Panel:
         "Blocks that the caches hold, by the engines' KV events.",
         s.COUNT,
         Query(total(q.series(c.RESIDENT_BLOCKS), ("model_name", "tier")), "{{model_name}} {{tier}}"),
-        no_value=_NO_EVENTS,
+        no_value=s.NO_EVENTS,
     )
 
 
@@ -194,7 +193,7 @@ def rewarmed_share(q: Scope) -> timeseries.Panel:
         "cache was too small. Above 0.3 it thrashes.",
         s.RATIO,
         Query(ratio(again, stored), "{{model_name}}"),
-        no_value=_NO_EVENTS,
+        no_value=s.NO_EVENTS,
     )
     return s.with_line(panel, 0.3)
 
@@ -206,7 +205,7 @@ def rewarm_delay(q: Scope) -> timeseries.Panel:
         s.SECONDS,
         Query(q.quantile(0.5, c.REWARM_DELAY), "p50"),
         Query(q.quantile(0.9, c.REWARM_DELAY), "p90"),
-        no_value=_NO_EVENTS,
+        no_value=s.NO_EVENTS,
     )
 
 
@@ -239,45 +238,4 @@ def block_reuse(q: Scope) -> heatmap.Panel:
         s.SECONDS,
         q.buckets(c.BLOCK_REUSE),
         no_value=_NO_SAMPLES,
-    )
-
-
-def worst_replicas(q: Scope, options: Options) -> table.Panel:
-    by = ("target", "model_name")
-    pressed = top(_WORST, highest(q.recorded(r.TARGET_MODEL_USAGE, TARGET_MODEL, tier="device"), by))
-    evicted = total(q.recorded(r.TARGET_MODEL_EVICTED_TOKENS_RATE, TARGET_MODEL, tier="device"), by)
-
-    def beside(expression: str) -> str:
-        return among(expression, by, pressed)
-
-    return s.table_panel(
-        "Replicas, fullest first",
-        f"The {_WORST} fullest replicas with what they do about it.",
-        {"target": "Replica", "model_name": "Model"},
-        (
-            Column("Usage", pressed, s.RATIO, ((None, s.GOOD), (0.85, s.WARN), (0.95, s.BAD))),
-            Column("Waiting", beside(total(q.recorded(r.TARGET_MODEL_WAITING, TARGET_MODEL), by)), s.COUNT),
-            Column(
-                "Preemptions",
-                beside(total(q.recorded(r.TARGET_MODEL_PREEMPTIONS_RATE, TARGET_MODEL), by)),
-                s.PER_SECOND,
-            ),
-            Column("Evicted", beside(evicted), s.TOKENS_PER_SECOND),
-            Column(
-                "By tokens",
-                beside(highest(q.recorded(r.TARGET_MODEL_TOKEN_HIT_RATIO, TARGET_MODEL), by)),
-                s.RATIO,
-                s.HIT_STEPS,
-            ),
-            Column(
-                "By requests",
-                beside(highest(q.recorded(r.TARGET_MODEL_ENGINE_REQUEST_HIT_RATIO, TARGET_MODEL), by)),
-                s.RATIO,
-                s.HIT_STEPS,
-            ),
-        ),
-        worst="Usage",
-        ascending=False,
-        no_value="No engines",
-        link=links.for_row("kvcache-cold-start", "target", "Replica", options.cluster_label),
     )

@@ -1,19 +1,19 @@
 """What the cache did for each request, from logs: outcomes, waiting by outcome, groups, what is paid for."""
 
-from grafana_foundation_sdk.builders import heatmap, stat, table, timeseries
+from grafana_foundation_sdk.builders import heatmap, stat, timeseries
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.promql import LOG_MODEL, SOURCE_MODEL, TARGET_MODEL
+from kvcache_dashboards import model_tables
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import RANGE, Scope, among, or_zero, ratio, top, total
-from kvcache_dashboards.style import Column, Query
+from kvcache_dashboards.queries import RANGE, Scope, or_zero, ratio, total
+from kvcache_dashboards.style import Query
 from kvcache_exporter import catalogue as c
 
 UID = "kvcache-requests"
 _WORST = 25
-_NO_LOG = "No request log"
 
 
 def board(options: Options) -> Board:
@@ -47,8 +47,8 @@ def board(options: Options) -> Board:
                 Placed(waiting_of_misses(q), 8, 8),
             )),
             Row("Whose prompts miss?", (
-                Placed(groups(q), 14, 10),
-                Placed(models(q), 10, 10),
+                Placed(model_tables.prompt_groups(q), 14, 10),
+                Placed(model_tables.log_models(q), 10, 10),
             )),
             Row("What is paid for?", (
                 Placed(tokens_by_kind(q), 8, 7),
@@ -69,7 +69,7 @@ def requests_by_outcome(q: Scope) -> timeseries.Panel:
         s.REQUESTS_PER_SECOND,
         Query(total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL), ("outcome",)), "{{outcome}}"),
         colors=s.OUTCOMES,
-        no_value=_NO_LOG,
+        no_value=s.NO_LOG,
     )
     return s.stacked(panel)
 
@@ -81,7 +81,7 @@ def hit_rates(q: Scope) -> timeseries.Panel:
         s.RATIO,
         Query(q.recorded(r.MODEL_REQUEST_TOKEN_HIT_RATIO, LOG_MODEL), "{{model_name}} by tokens"),
         Query(q.recorded(r.MODEL_REQUEST_HIT_RATIO, LOG_MODEL), "{{model_name}} by requests"),
-        no_value=_NO_LOG,
+        no_value=s.NO_LOG,
     ).max(1)
 
 
@@ -105,7 +105,7 @@ def unknown_share(q: Scope) -> stat.Panel:
         s.RATIO,
         Query(ratio(or_zero(unknown, everything), everything), "unknown"),
         steps=((None, s.GOOD), (0.05, s.WARN), (0.5, s.BAD)),
-        no_value=_NO_LOG,
+        no_value=s.NO_LOG,
     )
 
 
@@ -118,7 +118,7 @@ def hit_rate_by_source(q: Scope) -> timeseries.Panel:
             q.recorded(r.SOURCE_MODEL_REQUEST_HIT_RATIO, SOURCE_MODEL),
             "{{source}} {{provider}} {{model_name}}",
         ),
-        no_value=_NO_LOG,
+        no_value=s.NO_LOG,
     ).max(1)
 
 
@@ -132,7 +132,7 @@ def uncached_tokens(q: Scope) -> timeseries.Panel:
         "Prompt tokens that the cache did not hold: the work a better hit rate would take away.",
         s.TOKENS_PER_SECOND,
         Query(f"{prompt} - {cached}", "{{model_name}}"),
-        no_value=_NO_LOG,
+        no_value=s.NO_LOG,
     )
 
 
@@ -177,7 +177,7 @@ def computed_tokens(q: Scope) -> heatmap.Panel:
         "Prompt tokens of each request that the cache did not hold.",
         s.TOKENS,
         q.buckets(c.REQUEST_COMPUTED_TOKENS),
-        no_value=_NO_LOG,
+        no_value=s.NO_LOG,
     )
 
 
@@ -188,7 +188,7 @@ def cached_ratio(q: Scope) -> heatmap.Panel:
         "kinds of clients: see the groups.",
         s.RATIO,
         q.buckets(c.REQUEST_CACHED_RATIO),
-        no_value=_NO_LOG,
+        no_value=s.NO_LOG,
     )
 
 
@@ -206,49 +206,6 @@ def _rise(q: Scope, metric: c.Metric, by: tuple[str, ...], **where: str) -> str:
     return q.increase(metric, by, RANGE, **where)
 
 
-def groups(q: Scope) -> table.Panel:
-    by = ("group", "model_name")
-    prompt, cached = _rise(q, c.REQUEST_PROMPT_TOKENS, by), _rise(q, c.REQUEST_CACHED_TOKENS, by)
-    worst = top(_WORST, f"{prompt} - {cached}")
-    known = _rise(q, c.REQUESTS, by, outcome="!unknown")
-    full = or_zero(_rise(q, c.REQUESTS, by, outcome="full"), known)
-    return s.table_panel(
-        "Prompt groups, worst first",
-        f"The {_WORST} groups that had to compute most prompt tokens in the time shown. Groups come from "
-        "requests.group_by in the configuration.",
-        {"group": "Group", "model_name": "Model"},
-        (
-            Column("Computed", worst, s.TOKENS),
-            Column("Requests", among(known, by, worst), s.COUNT),
-            Column("By tokens", among(ratio(cached, prompt), by, worst), s.RATIO, s.HIT_STEPS),
-            Column("By requests", among(ratio(full, known), by, worst), s.RATIO, s.HIT_STEPS),
-        ),
-        worst="Computed",
-        ascending=False,
-        no_value=_NO_LOG,
-    )
-
-
-def models(q: Scope) -> table.Panel:
-    by = ("provider", "model_name")
-    prompt, cached = _rise(q, c.REQUEST_PROMPT_TOKENS, by), _rise(q, c.REQUEST_CACHED_TOKENS, by)
-    known = _rise(q, c.REQUESTS, by, outcome="!unknown")
-    full = or_zero(_rise(q, c.REQUESTS, by, outcome="full"), known)
-    return s.table_panel(
-        "Models, worst first",
-        "Models and providers by their token-weighted hit rate in the time shown.",
-        {"model_name": "Model", "provider": "Provider"},
-        (
-            Column("By tokens", ratio(cached, prompt), s.RATIO, s.HIT_STEPS),
-            Column("By requests", ratio(full, known), s.RATIO, s.HIT_STEPS),
-            Column("Requests", known, s.COUNT),
-        ),
-        worst="By tokens",
-        ascending=True,
-        no_value=_NO_LOG,
-    )
-
-
 def tokens_by_kind(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Tokens by kind",
@@ -258,7 +215,7 @@ def tokens_by_kind(q: Scope) -> timeseries.Panel:
         Query(total(q.recorded(r.SOURCE_MODEL_PROMPT_TOKENS_RATE, SOURCE_MODEL)), "prompt"),
         Query(total(q.recorded(r.SOURCE_MODEL_CACHED_TOKENS_RATE, SOURCE_MODEL)), "cached"),
         Query(q.rate(c.REQUEST_OUTPUT_TOKENS), "generated"),
-        no_value=_NO_LOG,
+        no_value=s.NO_LOG,
     )
 
 

@@ -11,6 +11,9 @@ from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 NO_TRAFFIC = "No traffic"
+NO_ENGINES = "No engines"
+NO_LOG = "No request log"
+NO_EVENTS = "No KV events configured"
 DATASOURCE = shared.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 RATIO, SECONDS, DURATION, TOKENS, COUNT = "percentunit", "s", "dtdurations", "short", "short"

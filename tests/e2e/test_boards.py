@@ -21,9 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 SPEED = 7.0
 _NO_EVENTS = "no KV events are recorded"
-_NO_SAMPLING = "the recorded engines did not sample blocks"
 _NO_TIERS = "the recorded engines have one tier"
-_NO_WRITES = "the recorded logs are of engines, which bill no writes"
 _ALL_WELL = "nothing of this kind happens in the recording"
 # Metrics and fragments of expressions that the recording cannot show, with the reason.
 UNSEEN = {
@@ -34,17 +32,16 @@ UNSEEN = {
     "target_model:kvcache_evicted_blocks:rate5m": _NO_EVENTS,
     "target_model:kvcache_stored_blocks:rate5m": _NO_EVENTS,
     "target_model:kvcache_rewarmed_blocks:rate5m": _NO_EVENTS,
-    "kvcache_block_lifetime_seconds_bucket": _NO_SAMPLING,
-    "kvcache_block_idle_before_eviction_seconds_bucket": _NO_SAMPLING,
-    "kvcache_block_reuse_interval_seconds_bucket": _NO_SAMPLING,
     "target_model:kvcache_stored_tokens:rate5m": _NO_TIERS,
     "kvcache_loaded_tokens_total": _NO_TIERS,
-    "kvcache_request_written_tokens_total": _NO_WRITES,
     "kvcache_request_errors_total": _ALL_WELL,
-    "kvcache_log_parse_failures_total": _ALL_WELL,
-    "kvcache_log_rotations_total": _ALL_WELL,
     "kvcache_exporter_dropped_series_total": _ALL_WELL,
     'kvcache_target_info{hit_basis="lookup"}': "both recorded engines count prompt tokens",
+}
+# Panels that need more time than the recording has, with the reason.
+TOO_SHORT = {
+    ("Who is cold", "B"): "no engine is cold a second time after it was warm",
+    ("Cold p99 by warm p99", "A"): "the first warm requests come in one scrape: a rate needs two",
 }
 
 
@@ -127,19 +124,20 @@ def _has_data(url: str, expr: str, begin: float, end: float) -> bool:
     return any(value != "NaN" for series in answer["data"]["result"] for _, value in series["values"])
 
 
-def _excuse(expr: str) -> str:
-    bare = re.sub(r'\w+=~"\.\*"(, )?', "", expr)
-    return next((reason for fragment, reason in UNSEEN.items() if fragment in bare), "")
+def _excuse(asked: Asked) -> str:
+    bare = re.sub(r'\w+=~"\.\*"(, )?', "", asked.expr)
+    unseen = next((reason for fragment, reason in UNSEEN.items() if fragment in bare), "")
+    return unseen or TOO_SHORT.get((asked.panel, asked.ref_id), "")
 
 
 def test_every_query_of_every_board_has_data(tmp_path: Path) -> None:
-    """A query that stays empty fails, unless it asks for what UNSEEN says the recording cannot show."""
+    """A query that stays empty fails, unless UNSEEN or TOO_SHORT say why the recording cannot show it."""
     with ExitStack() as stack:
         url, begin, end = _play(tmp_path, stack)
         empty = [asked for asked in _asked() if not _has_data(url, asked.expr, begin, end)]
         for asked in empty:
-            print(f"{asked.board}: {asked.panel} {asked.ref_id}: {_excuse(asked.expr) or 'EMPTY'}")
-        unexpected = [asked for asked in empty if not _excuse(asked.expr)]
+            print(f"{asked.board}: {asked.panel} {asked.ref_id}: {_excuse(asked) or 'EMPTY'}")
+        unexpected = [asked for asked in empty if not _excuse(asked)]
         shown = [name for name in UNSEEN if query(url, f"last_over_time({_whole(name)}[5m])")]
     assert not unexpected
     assert not shown, "these have data now: take them off the list"
