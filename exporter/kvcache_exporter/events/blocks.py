@@ -21,6 +21,7 @@ DELAY_EDGES = (
 
 _INTEGERS = {int}
 _SPREAD = 0x9E3779B97F4A7C15
+_BITS = 2**64 - 1
 _SPARSEST = 64
 """One removed hash in so many is the thinnest sample; then the oldest are forgotten instead."""
 
@@ -140,7 +141,8 @@ class BlockIndex:
         if not _INTEGERS.issuperset(map(type, hashes)):
             keys = [key if type(key) is int else hash(key) for key in hashes]
         if group:
-            keys = [hash((key, group)) for key in keys]
+            salt = group * _SPREAD & _BITS
+            keys = [key ^ salt for key in keys]
         return keys if self._one_in == 1 else [key for key in keys if sampled(key, self._one_in)]
 
     def _rewarm(self, delay: float) -> None:

@@ -91,16 +91,24 @@ class EventSource:
 
     def _read(self) -> None:
         poller = zmq.Poller()
-        by_socket = {subscription.open(): subscription for subscription in self._subscriptions}
-        for socket in by_socket:
-            poller.register(socket, zmq.POLLIN)
+        for subscription in self._subscriptions:
+            poller.register(subscription.open(), zmq.POLLIN)
         published, changed = time.monotonic(), False
         while not self._stop.is_set():
-            for socket, _ in poller.poll(_POLL_MILLISECONDS):
-                changed |= by_socket[socket].receive(_MESSAGES_PER_TURN) > 0
+            poller.poll(_POLL_MILLISECONDS)
+            for subscription in self._subscriptions:
+                changed |= self._receive(subscription, poller)
             if changed and time.monotonic() - published >= _PUBLISH_SECONDS:
                 self._publish()
                 published, changed = time.monotonic(), False
+
+    def _receive(self, subscription: Subscription, poller: zmq.Poller) -> bool:
+        """Whether there was anything."""
+        taken = subscription.receive(_MESSAGES_PER_TURN)
+        if taken < _MESSAGES_PER_TURN and subscription.ended():
+            poller.unregister(subscription.close())
+            poller.register(subscription.open(), zmq.POLLIN)
+        return taken > 0
 
     def _report(self, problem: str) -> None:
         if problem != self._reported:

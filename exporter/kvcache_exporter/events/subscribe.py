@@ -5,6 +5,7 @@ nothing to do with the one before. A restart can also hide in a gap, so the last
 for again with the missing ones: if it is not the same, neither is the engine.
 """
 
+import time
 from typing import Any, Protocol
 
 import zmq
@@ -14,6 +15,13 @@ from kvcache_exporter.events.sockets import prepared
 
 _LEAP = 1 << 32
 """More batches than any outage hides: such a step is another sequence, not a gap."""
+_REOPEN_SECONDS = 1.0
+_ENDED = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 
 
 class Sink(Protocol):
@@ -98,34 +106,54 @@ class Subscription:
     def __init__(
         self, context: zmq.Context[Any], endpoint: str, topic: str, stream: Stream, *, bind: bool
     ) -> None:
-        self.endpoint = endpoint
-        self._context, self._topic, self._stream, self._bind = context, topic, stream, bind
-        self.socket: zmq.Socket[bytes] | None = None
+        self._context, self._endpoint, self._topic = context, endpoint, topic
+        self._stream, self._bind = stream, bind
+        self._socket: zmq.Socket[bytes] | None = None
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._opened = 0.0
 
     def open(self) -> zmq.Socket[bytes]:
         """Raises zmq.ZMQError if the endpoint cannot be bound or is none."""
         self.close()
-        socket = self.socket = prepared(self._context, zmq.SUB)
+        socket = self._socket = prepared(self._context, zmq.SUB)
         socket.set(zmq.SUBSCRIBE, self._topic.encode())
+        self._opened = time.monotonic()
         if self._bind:
-            socket.bind(self.endpoint)
+            socket.bind(self._endpoint)
         else:
-            socket.connect(self.endpoint)
+            self._monitor = socket.get_monitor_socket(_ENDED)
+            socket.connect(self._endpoint)
         return socket
 
-    def close(self) -> None:
-        if self.socket is not None:
-            self.socket.close()
-            self.socket = None
+    def close(self) -> zmq.Socket[bytes] | None:
+        """The socket that was closed."""
+        closed, monitor = self._socket, self._monitor
+        self._socket = self._monitor = None
+        if closed is not None:
+            closed.disable_monitor()
+            closed.close()
+        if monitor is not None:
+            monitor.close()
+        return closed
 
     def receive(self, limit: int) -> int:
         """Take at most `limit` messages that are there; how many it took."""
-        if self.socket is None:
+        if self._socket is None:
             return 0
         for taken in range(limit):
             try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return taken
             self._stream.accept(frames)
         return limit
+
+    def ended(self) -> bool:
+        """Whether the connection is over and it is time to open another.
+
+        ZeroMQ reconnects by itself only after some ends: never to a peer that has sent too large a frame or
+        anything that is not its protocol.
+        """
+        if self._monitor is None or time.monotonic() - self._opened < _REOPEN_SECONDS:
+            return False
+        return bool(self._monitor.poll(0))
