@@ -1,6 +1,6 @@
 """Cold starts: who is cold, what it costs, how long it lasts, what changed just before."""
 
-from grafana_foundation_sdk.builders import heatmap, stat, timeseries
+from grafana_foundation_sdk.builders import stat, timeseries
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.promql import MODEL, TARGET_MODEL
@@ -44,7 +44,7 @@ def board(options: Options) -> Board:
                 Placed(lowest_hit_rates(q), 8, 7),
                 Placed(ages(q), 8, 7),
                 Placed(warmups(q), 8, 7),
-                Placed(cold_ttft_distribution(q), 24, 8),
+                Placed(slowest_cold(q), 24, 7),
             )),
             Row("What changed just before?", (
                 Placed(versions(q), 8, 8),
@@ -83,7 +83,7 @@ def youngest(q: Scope) -> stat.Panel:
     return s.stat_panel(
         "Youngest replica",
         "Time since the last start of an engine, where that is known.",
-        s.DURATION,
+        s.SECONDS,
         Query(f"min({q.series(c.AGE)})", "age"),
         no_value="No start seen",
         sparkline=False,
@@ -116,19 +116,20 @@ def cold_over_time(q: Scope) -> timeseries.Panel:
 
 
 def _ttft(q: Scope, quantile: str, **where: str) -> str:
+    # By model: engines differ in their buckets, and a sum over different ones is no distribution.
     buckets = q.recorded(r.MODEL_ENGINE_TTFT_BUCKETS, MODEL, **where)
-    return f"histogram_quantile({quantile}, {total(buckets, ('le', 'phase'))})"
+    return f"histogram_quantile({quantile}, {total(buckets, ('le', 'phase', 'model_name'))})"
 
 
 def ttft(q: Scope, quantile: str, name: str) -> timeseries.Panel:
-    return s.timeseries_panel(
+    panel = s.timeseries_panel(
         f"Time to first token, {name}, cold against warm",
         "As the engines measure it, queue included. Hits and misses are in one, so only the distance "
-        "between cold and warm means something.",
+        "between cold (dashed) and warm means something.",
         s.SECONDS,
-        Query(_ttft(q, quantile), "{{phase}}"),
-        colors=s.PHASES,
+        Query(_ttft(q, quantile), "{{model_name}} {{phase}}"),
     )
+    return s.dashed(panel, ".* cold")
 
 
 def slowdown(q: Scope) -> timeseries.Panel:
@@ -136,8 +137,8 @@ def slowdown(q: Scope) -> timeseries.Panel:
     panel = s.timeseries_panel(
         "Cold p99 by warm p99",
         "How many times slower the slowest first tokens of cold replicas are.",
-        "x",
-        Query(f"{cold} / ignoring (phase) {warm}", "cold / warm"),
+        s.TIMES,
+        Query(f"{cold} / ignoring (phase) {warm}", "{{model_name}}"),
         no_value="Nothing cold beside something warm",
     )
     return s.with_line(panel, 4)
@@ -187,7 +188,7 @@ def ages(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Age of the youngest replicas",
         f"Time since the engine started, of the {_LINES} youngest. Each fall to zero is a restart.",
-        s.DURATION,
+        s.SECONDS,
         Query(bottom(_LINES, q.series(c.AGE)), "{{target}}"),
         no_value="No start seen",
     )
@@ -197,18 +198,20 @@ def warmups(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Last warm-up of the slowest replicas",
         "Time from start until the hit rate had recovered, or cold.max_duration where it never did.",
-        s.DURATION,
+        s.SECONDS,
         Query(top(_LINES, q.series(c.WARMUP_DURATION)), "{{target}}"),
         no_value="No cold start seen",
     )
 
 
-def cold_ttft_distribution(q: Scope) -> heatmap.Panel:
-    return s.heatmap_panel(
-        "Time to first token while cold",
-        "Every first token of cold replicas by how long it took.",
+def slowest_cold(q: Scope) -> timeseries.Panel:
+    buckets = q.recorded(r.TARGET_MODEL_ENGINE_TTFT_BUCKETS, TARGET_MODEL, phase="cold")
+    quantile = f"histogram_quantile(0.99, {total(buckets, ('le', 'target'))})"
+    return s.timeseries_panel(
+        "Slowest cold replicas",
+        f"Time to first token while cold, p99, of the {_LINES} slowest replicas.",
         s.SECONDS,
-        q.buckets(c.ENGINE_TTFT, phase="cold"),
+        Query(top(_LINES, quantile), "{{target}}"),
         no_value="Nothing was cold",
     )
 

@@ -143,7 +143,7 @@ def staleness(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Time since the last good scrape",
         f"Of the {_LINES} targets that have been silent longest.",
-        s.DURATION,
+        s.SECONDS,
         Query(top(_LINES, f"time() - {q.series(c.TARGET_LAST_SUCCESS)}"), "{{target}}"),
         no_value="No targets",
     )
@@ -167,7 +167,7 @@ def lookup_inflation(q: Scope) -> timeseries.Panel:
         "Lookups per prompt token",
         "Above 1 the engine counts requests again on every scheduling attempt: hits by queries is then "
         f"not the hit rate. The {_LINES} targets with most.",
-        "x",
+        s.TIMES,
         Query(top(_LINES, repeated), "{{target}}"),
     )
     return s.with_line(panel, 1.05)

@@ -23,7 +23,7 @@ def record_age(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Age of the newest record",
         "By the record's own clock. Grows where nothing is logged, the file is not found, or clocks differ.",
-        s.DURATION,
+        s.SECONDS,
         Query(f"time() - {q.series(c.LOG_LAST_RECORD)}", "{{source}}"),
         no_value=s.NO_LOG,
     )

@@ -8,7 +8,7 @@ from kvcache_dashboards import links
 from kvcache_dashboards import style as s
 from kvcache_dashboards.options import Options
 from kvcache_dashboards.queries import RANGE, Scope, among, or_zero, ratio, top, total
-from kvcache_dashboards.style import Column
+from kvcache_dashboards.tables import Column, table_panel
 from kvcache_exporter import catalogue as c
 
 _WORST = 20
@@ -27,7 +27,7 @@ def engine_models(q: Scope, options: Options) -> table.Panel:
     requests = weighted(
         q.recorded(r.MODEL_ENGINE_HITS_RATE, MODEL), q.recorded(r.MODEL_ENGINE_REQUESTS_RATE, MODEL)
     )
-    return s.table_panel(
+    return table_panel(
         "Models, worst first",
         "Models by the hit rate of their engines over the last five minutes.",
         {"model_name": "Model"},
@@ -47,7 +47,7 @@ def log_models(q: Scope) -> table.Panel:
     prompt, cached = _rise(q, c.REQUEST_PROMPT_TOKENS, by), _rise(q, c.REQUEST_CACHED_TOKENS, by)
     known = _rise(q, c.REQUESTS, by, outcome="!unknown")
     full = or_zero(_rise(q, c.REQUESTS, by, outcome="full"), known)
-    return s.table_panel(
+    return table_panel(
         "Models, worst first",
         "Models and providers by their token-weighted hit rate in the time shown.",
         {"model_name": "Model", "provider": "Provider"},
@@ -68,7 +68,7 @@ def prompt_groups(q: Scope) -> table.Panel:
     worst = top(_WORST, f"{prompt} - {cached}")
     known = _rise(q, c.REQUESTS, by, outcome="!unknown")
     full = or_zero(_rise(q, c.REQUESTS, by, outcome="full"), known)
-    return s.table_panel(
+    return table_panel(
         "Prompt groups, worst first",
         f"The {_WORST} groups that had to compute most prompt tokens in the time shown. Groups come from "
         "requests.group_by in the configuration.",

@@ -48,8 +48,8 @@ def board(options: Options) -> Board:
                 Placed(replica_tables.cold(q, options), 8, 4),
             )),
             Row("Where is it worst?", (
-                Placed(model_tables.engine_models(q, options), 12, 8),
-                Placed(replica_tables.lowest_hit_rates(q, options), 12, 8),
+                Placed(model_tables.engine_models(q, options), 9, 8),
+                Placed(replica_tables.lowest_hit_rates(q, options), 15, 8),
                 Placed(model_tables.prompt_groups(q), 24, 8),
             )),
             Row("How is it spread over requests?", (
@@ -84,7 +84,7 @@ def _log_request_ratio(q: Scope) -> str:
 
 def token_weighted(q: Scope) -> stat.Panel:
     return s.stat_panel(
-        "By tokens: long prompts count most",
+        "Token-weighted",
         "Share of prompt tokens served from the cache: what the GPU was spared. It is weighted by tokens, "
         "so a few long conversations can hold it up while most requests miss. Read it beside the share of "
         "requests.",
@@ -96,7 +96,7 @@ def token_weighted(q: Scope) -> stat.Panel:
 
 def request_weighted(q: Scope) -> stat.Panel:
     return s.stat_panel(
-        "By requests: who did not wait",
+        "Request-weighted",
         "Share of requests that skipped prefill. From logs: all but the last block or the last few percent "
         "of the prompt came from the cache, of all requests whose cached tokens are known. From engines: "
         "at most kvcache_request_hit_threshold_tokens were computed, of prompts longer than that. With "
@@ -109,7 +109,7 @@ def request_weighted(q: Scope) -> stat.Panel:
 
 def gap(q: Scope) -> stat.Panel:
     return s.stat_panel(
-        "Gap: cached, yet waits",
+        "Gap of the two",
         "By tokens less by requests, each from the same source. Above 40 points tokens look cached while "
         "most requests still compute a prefill worth waiting for.",
         s.RATIO,
@@ -125,7 +125,7 @@ def hit_rates(q: Scope) -> timeseries.Panel:
     window = "[$__rate_interval]"
     looked_up = ratio(total(f"rate({hits}{window}) {basis}"), total(f"rate({lookups}{window}) {basis}"))
     panel = s.timeseries_panel(
-        "Hit rates over time",
+        "Hit rates: by tokens, long prompts count most; by requests, everybody once",
         "Both hit rates, from engines and from logs. A line named lookups stands for engines that count "
         "nothing better (hit_basis lookup, vLLM up to 0.12): they count a request again on every "
         "scheduling attempt, so under pressure it is not the hit rate.",
@@ -225,7 +225,7 @@ def last_warmup(q: Scope) -> stat.Panel:
         "Longest last warm-up",
         "Time the last cold start of a replica took until its hit rate had recovered, of the slowest "
         "replica.",
-        s.DURATION,
+        s.SECONDS,
         Query(highest(q.series(c.WARMUP_DURATION)), "warm-up"),
         no_value="No cold start seen",
         sparkline=False,
@@ -233,12 +233,4 @@ def last_warmup(q: Scope) -> stat.Panel:
 
 
 def cold_against_warm(q: Scope) -> timeseries.Panel:
-    buckets = total(q.recorded(r.MODEL_ENGINE_TTFT_BUCKETS, MODEL), ("le", "phase"))
-    panel = s.timeseries_panel(
-        "Time to first token, p99, cold against warm",
-        "As the engines measure it, hits and misses in one; what matters is the distance of the two lines.",
-        s.SECONDS,
-        Query(f"histogram_quantile(0.99, {buckets})", "{{phase}}"),
-        colors=s.PHASES,
-    )
-    return s.legend_right(panel.links(_MORE_ON_COLD))
+    return s.legend_right(cold_start.ttft(q, "0.99", "p99").links(_MORE_ON_COLD))

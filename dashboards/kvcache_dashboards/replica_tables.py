@@ -8,7 +8,7 @@ from kvcache_dashboards import links
 from kvcache_dashboards import style as s
 from kvcache_dashboards.options import Options
 from kvcache_dashboards.queries import Scope, among, bottom, highest, ratio, top, total
-from kvcache_dashboards.style import Column
+from kvcache_dashboards.tables import Column, marked, table_panel
 from kvcache_exporter import catalogue as c
 
 _WORST = 20
@@ -20,7 +20,7 @@ def lowest_hit_rates(q: Scope, options: Options) -> table.Panel:
     usage_of = highest(q.recorded(r.TARGET_MODEL_USAGE, TARGET_MODEL, tier="device"), by)
     waiting = total(q.recorded(r.TARGET_MODEL_WAITING, TARGET_MODEL), by)
     preempted = total(q.recorded(r.TARGET_MODEL_PREEMPTIONS_RATE, TARGET_MODEL), by)
-    return s.table_panel(
+    return table_panel(
         "Replicas, worst first",
         f"The {_WORST} replicas with the lowest token-weighted hit rate over the last five minutes. A "
         "replica far below the others of its model gets requests whose prefix another one holds.",
@@ -45,7 +45,7 @@ def fullest(q: Scope, options: Options) -> table.Panel:
     def beside(expression: str) -> str:
         return among(expression, by, pressed)
 
-    return s.table_panel(
+    return table_panel(
         "Replicas, fullest first",
         f"The {_WORST} fullest replicas with what they do about it.",
         {"target": "Replica", "model_name": "Model"},
@@ -87,15 +87,15 @@ def youngest(q: Scope, options: Options) -> table.Panel:
     def beside(expression: str) -> str:
         return among(expression, by, young)
 
-    return s.table_panel(
+    return table_panel(
         "Replicas, youngest first",
         "The 20 replicas that started last: whether they are warm, how long their last cold start took, "
         "and how often they restarted.",
         {"target": "Replica"},
         (
-            Column("Age", highest(young, by), s.DURATION),
+            Column("Age", highest(young, by), s.SECONDS),
             Column("Warm", beside(highest(q.series(c.WARM), by)), s.YES_NO, ((None, s.BAD), (1, s.GOOD))),
-            Column("Last warm-up", beside(highest(q.series(c.WARMUP_DURATION), by)), s.DURATION),
+            Column("Last warm-up", beside(highest(q.series(c.WARMUP_DURATION), by)), s.SECONDS),
             Column("Restarts", beside(highest(q.series(c.TARGET_RESTARTS), by)), s.COUNT),
             Column("By tokens", beside(ratio(hit, prompts)), s.RATIO, s.HIT_STEPS),
         ),
@@ -108,17 +108,17 @@ def youngest(q: Scope, options: Options) -> table.Panel:
 
 def cold(q: Scope, options: Options) -> table.Panel:
     cold = f"{q.series(c.WARM)} == 0"
-    return s.table_panel(
+    return table_panel(
         "Who is cold",
         "Replicas that are cold now, the one that has been cold longest first, and what their last start "
         "took.",
         {"target": "Replica"},
         (
-            Column("Age", total(among(q.series(c.AGE), ("target",), cold), ("target",)), s.DURATION),
+            Column("Age", total(among(q.series(c.AGE), ("target",), cold), ("target",)), s.SECONDS),
             Column(
                 "Last warm-up",
                 total(among(q.series(c.WARMUP_DURATION), ("target",), cold), ("target",)),
-                s.DURATION,
+                s.SECONDS,
             ),
         ),
         worst="Age",
@@ -144,7 +144,7 @@ def configurations(q: Scope, options: Options) -> table.Panel:
     by = ", ".join(shown)
     info = f"max by ({by}) ({q.series(c.TARGET_INFO)})"
     with_start = f"max by (target) ({started}) * on (target) group_right () {info}"
-    panel = s.table_panel(
+    panel = table_panel(
         "What each engine says of itself",
         "Version and cache configuration of each replica, the one that started last first. Replicas of one "
         "model that differ here should not. A hit basis of lookup is not comparable with the others.",
@@ -155,8 +155,8 @@ def configurations(q: Scope, options: Options) -> table.Panel:
         no_value=s.NO_ENGINES,
         link=links.for_row("kvcache-pressure", "target", "Replica", options.cluster_label),
     )
-    s.marked(panel, "Started", {"0": ("not known", s.FAINT)})
-    return s.marked(panel, "Hit basis", s.BASES)
+    marked(panel, "Started", {"0": ("not known", s.FAINT)})
+    return marked(panel, "Hit basis", s.BASES)
 
 
 def drift(q: Scope, options: Options) -> table.Panel:
@@ -164,7 +164,7 @@ def drift(q: Scope, options: Options) -> table.Panel:
     info = highest(q.series(c.TARGET_INFO), by)
     families = (q.series(m) for m in (c.TARGET_MISSING, c.TARGET_DEPRECATED))
     missing, deprecated = (f"max by (target) ({f}) * on (target) group_right () {info}" for f in families)
-    panel = s.table_panel(
+    panel = table_panel(
         "Families missing or renamed",
         "Families of each target's page that the exporter needs and does not find, and those that newer "
         "versions have renamed. A hit basis of lookup is not comparable with the others.",
@@ -178,4 +178,4 @@ def drift(q: Scope, options: Options) -> table.Panel:
         no_value="No targets",
         link=links.for_row("kvcache-pressure", "target", "Target", options.cluster_label),
     )
-    return s.marked(panel, "Hit basis", s.BASES)
+    return marked(panel, "Hit basis", s.BASES)

@@ -236,7 +236,7 @@ def read_per_written(q: Scope) -> timeseries.Panel:
         "Tokens read back for each token written",
         "Over the time shown. Below 0.25, writes are paid for and hardly ever read back: they cost more "
         "than they save.",
-        "x",
+        s.TIMES,
         Query(ratio(read, written), "{{provider}} {{model_name}}"),
         no_value="No provider bills writes",
     )

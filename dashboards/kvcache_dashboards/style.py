@@ -1,7 +1,8 @@
-"""The house style: how a time series, a number, a distribution and a table look on every board."""
+"""The house style: how a time series, a number and a distribution look on every board."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Any, TypeVar
 
 from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, table, timeseries
@@ -16,7 +17,7 @@ NO_LOG = "No request log"
 NO_EVENTS = "No KV events configured"
 DATASOURCE = shared.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-RATIO, SECONDS, DURATION, TOKENS, COUNT = "percentunit", "s", "dtdurations", "short", "short"
+RATIO, SECONDS, TOKENS, COUNT, TIMES = "percentunit", "s", "short", "short", "x"
 TOKENS_PER_SECOND, BLOCKS_PER_SECOND, REQUESTS_PER_SECOND = "tokens/s", "blocks/s", "reqps"
 PER_SECOND, BYTES, MOMENT, YES_NO = "cps", "bytes", "dateTimeAsIso", "bool_yes_no"
 
@@ -31,7 +32,7 @@ Steps = Sequence[tuple[float | None, str]]
 """Lower bounds and colours of thresholds; None begins the lowest."""
 PLAIN: Steps = ((None, NEUTRAL),)
 HIT_STEPS: Steps = ((None, BAD), (0.2, WARN), (0.5, GOOD))
-_REF_IDS = "ABCDEFGH"
+REF_IDS = ascii_uppercase
 P = TypeVar("P", timeseries.Panel, stat.Panel, heatmap.Panel, table.Panel)
 
 
@@ -43,21 +44,11 @@ class Query:
     legend: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of numbers in a table, from one query."""
-
-    title: str
-    expr: str
-    unit: str
-    steps: Steps = PLAIN
-
-
-def _base(panel: P, title: str, description: str, unit: str, no_value: str) -> P:
+def common_parts(panel: P, title: str, description: str, unit: str, no_value: str) -> P:
     return panel.title(title).description(description).datasource(DATASOURCE).unit(unit).no_value(no_value)
 
 
-def _query(ref_id: str, query: Query) -> prometheus.Dataquery:
+def query_target(ref_id: str, query: Query) -> prometheus.Dataquery:
     return (
         prometheus.Dataquery().datasource(DATASOURCE).ref_id(ref_id).expr(query.expr)
         .legend_format(query.legend or "__auto")
@@ -65,8 +56,8 @@ def _query(ref_id: str, query: Query) -> prometheus.Dataquery:
 
 
 def _targets(panel: P, queries: Sequence[Query]) -> P:
-    for ref_id, query in zip(_REF_IDS, queries, strict=False):
-        panel.with_target(_query(ref_id, query).range())
+    for ref_id, query in zip(REF_IDS, queries, strict=False):
+        panel.with_target(query_target(ref_id, query).range())
     return panel
 
 
@@ -84,14 +75,14 @@ def timeseries_panel(
     no_value: str = NO_TRAFFIC,
 ) -> timeseries.Panel:
     """`colors` fixes the colours of series by their names."""
-    panel = _base(timeseries.Panel(), title, description, unit, no_value).min(0)
+    panel = common_parts(timeseries.Panel(), title, description, unit, no_value).min(0)
     panel.line_width(1).fill_opacity(8).show_points(shared.VisibilityMode.NEVER).span_nulls(False)
     panel.tooltip(
         common.VizTooltipOptions().mode(shared.TooltipDisplayMode.MULTI).sort(shared.SortOrder.DESCENDING)
     )
     panel.legend(_legend(shared.LegendPlacement.BOTTOM))
     for name, color in (colors or {}).items():
-        panel.override_by_name(name, [_value("color", {"mode": "fixed", "fixedColor": color})])
+        panel.override_by_name(name, [setting("color", {"mode": "fixed", "fixedColor": color})])
     return _targets(panel, queries)
 
 
@@ -100,13 +91,18 @@ def on_right_axis(panel: timeseries.Panel, pattern: str, unit: str, label: str) 
     return panel.override_by_regexp(
         pattern,
         [
-            _value("unit", unit),
-            _value("custom.axisPlacement", "right"),
-            _value("custom.axisLabel", label),
-            _value("custom.lineStyle", {"fill": "dash", "dash": [6, 4]}),
-            _value("custom.fillOpacity", 0),
+            setting("unit", unit),
+            setting("custom.axisPlacement", "right"),
+            setting("custom.axisLabel", label),
+            _DASHES,
+            setting("custom.fillOpacity", 0),
         ],
     )
+
+
+def dashed(panel: timeseries.Panel, pattern: str) -> timeseries.Panel:
+    """Set the series whose names match apart from the others of the same kind."""
+    return panel.override_by_regexp(pattern, [_DASHES])
 
 
 def legend_right(panel: timeseries.Panel) -> timeseries.Panel:
@@ -144,9 +140,12 @@ def stat_panel(
     no_value: str = NO_TRAFFIC,
     sparkline: bool = True,
 ) -> stat.Panel:
-    panel = _base(stat.Panel(), title, description, unit, no_value).thresholds(thresholds(steps))
+    panel = common_parts(stat.Panel(), title, description, unit, no_value).thresholds(thresholds(steps))
     panel.color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS))
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
+    if unit == COUNT:
+        # Increases are extrapolated: 2.02 restarts are two.
+        panel.decimals(0)
     graph = shared.BigValueGraphMode.AREA if sparkline else shared.BigValueGraphMode.NONE
     panel.graph_mode(graph).color_mode(shared.BigValueColorMode.VALUE)
     return _targets(panel, queries)
@@ -161,7 +160,7 @@ def heatmap_panel(
     title: str, description: str, unit: str, buckets: str, *, no_value: str = NO_TRAFFIC
 ) -> heatmap.Panel:
     """`unit` is that of what is distributed; cells count observations."""
-    panel = _base(heatmap.Panel(), title, description, unit, no_value).calculate(False)
+    panel = common_parts(heatmap.Panel(), title, description, unit, no_value).calculate(False)
     panel.y_axis(heatmap.YAxisConfig().unit(unit).axis_placement(shared.AxisPlacement.LEFT).reverse(False))
     panel.color(
         heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Oranges").exponent(0.5).steps(64)
@@ -171,78 +170,16 @@ def heatmap_panel(
     )
     tooltip = heatmap.HeatmapTooltip().mode(shared.TooltipDisplayMode.SINGLE).y_histogram(True)
     panel.tooltip(tooltip).hide_from(_shown())
-    query = _query("A", Query(buckets, "{{le}}")).format(PromQueryFormat.HEATMAP).range()
+    query = query_target("A", Query(buckets, "{{le}}")).format(PromQueryFormat.HEATMAP).range()
     return panel.with_target(query)
-
-
-def table_panel(
-    title: str,
-    description: str,
-    keys: Mapping[str, str],
-    columns: Sequence[Column],
-    *,
-    worst: str,
-    ascending: bool,
-    no_value: str = NO_TRAFFIC,
-    hidden: Sequence[str] = (),
-    link: str = "",
-) -> table.Panel:
-    """One row for each set of `keys` (label: title), sorted by `worst`; `link` is on the first."""
-    panel = _base(table.Panel(), title, description, columns[0].unit, no_value).show_header(True)
-    for ref_id, column in zip(_REF_IDS, columns, strict=False):
-        query = _query(ref_id, Query(column.expr)).format(PromQueryFormat.TABLE)
-        panel.with_target(query.instant())
-        panel.override_by_name(column.title, _column_style(column))
-    if link:
-        title_of_key = next(iter(keys.values()))
-        panel.override_by_name(title_of_key, [_value("links", [{"title": "Open this one", "url": link}])])
-    panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
-    panel.with_transformation(
-        model.DataTransformerConfig(id_val="organize", options=_organized(keys, columns, hidden))
-    )
-    return panel.sort_by([common.TableSortByFieldState().display_name(worst).desc(not ascending)])
-
-
-def marked(panel: table.Panel, column: str, texts: Mapping[str, tuple[str, str]]) -> table.Panel:
-    """Show values of a column under another text and in a colour: value -> (text, colour)."""
-    options = {
-        value: {"text": text, "color": color, "index": place}
-        for place, (value, (text, color)) in enumerate(texts.items())
-    }
-    mapping = _value("mappings", [{"type": "value", "options": options}])
-    return panel.override_by_name(column, [mapping, _value("custom.cellOptions", {"type": "color-text"})])
-
-
-def _organized(
-    keys: Mapping[str, str], columns: Sequence[Column], hidden: Sequence[str]
-) -> dict[str, object]:
-    values = {
-        f"Value #{ref_id}" if len(columns) > 1 else "Value": column.title
-        for ref_id, column in zip(_REF_IDS, columns, strict=False)
-    }
-    names = {**keys, **values}
-    return {
-        "excludeByName": dict.fromkeys(["Time", *hidden], True),
-        "indexByName": {name: place for place, name in enumerate(names)},
-        "renameByName": names,
-    }
-
-
-def _column_style(column: Column) -> list[model.DynamicConfigValue]:
-    steps = [{"value": value, "color": color} for value, color in column.steps]
-    values = [_value("unit", column.unit)]
-    if column.steps is not PLAIN:
-        values += [
-            _value("thresholds", {"mode": "absolute", "steps": steps}),
-            _value("color", {"mode": "thresholds"}),
-            _value("custom.cellOptions", {"type": "color-text"}),
-        ]
-    return values
 
 
 def _shown() -> common.HideSeriesConfig:
     return common.HideSeriesConfig().legend(False).tooltip(False).viz(False)
 
 
-def _value(id_val: str, value: Any) -> model.DynamicConfigValue:
+def setting(id_val: str, value: Any) -> model.DynamicConfigValue:
     return model.DynamicConfigValue(id_val=id_val, value=value)
+
+
+_DASHES = setting("custom.lineStyle", {"fill": "dash", "dash": [6, 4]})
