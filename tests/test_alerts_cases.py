@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from alert_cases import ENGINE, LOG, REPLICA, SOURCE, Case, Fires, run_cases
 
 _NAMESPACE = {"namespace": "llm", "model_name": "org/m"}
@@ -521,8 +522,8 @@ TARGETS = [
             ),
         ),
     ),
-    Case("KVCacheTargetDown", "one failed scrape", {k: "1x9 0 1x50" for k in _FAILING}, 11),
-    Case("KVCacheTargetDown", "a target that left discovery", {k: "1x9 stale" for k in _FAILING}, 30),
+    Case("KVCacheTargetDown", "one failed scrape", dict.fromkeys(_FAILING, "1x9 0 1x50"), 11),
+    Case("KVCacheTargetDown", "a target that left discovery", dict.fromkeys(_FAILING, "1x9 stale"), 30),
     Case(
         "KVCacheTargetsMissing",
         "one of three left",
@@ -535,7 +536,7 @@ TARGETS = [
         "KVCacheTargetsMissing",
         "all left an hour ago, logs are still read",
         _EXPORTER
-        | {k: "1x40 stale" for k in _PODS}
+        | dict.fromkeys(_PODS, "1x40 stale")
         | {'kvcache_log_lines_total{source="gateway"}': "0+5x200"},
         150,
         (Fires({}, _missing_text("1")),),
@@ -547,7 +548,7 @@ TARGETS = [
         30,
     ),
     Case("KVCacheTargetsMissing", "more targets than before", _EXPORTER | _PODS, 120),
-    Case("KVCacheTargetsMissing", "the exporter itself is down", {k: "1x60 stale" for k in _PODS}, 90),
+    Case("KVCacheTargetsMissing", "the exporter itself is down", dict.fromkeys(_PODS, "1x60 stale"), 90),
 ]
 
 DRIFT = [
@@ -652,7 +653,7 @@ NUMBERS = [
     Case(
         "KVCacheLogParseFailures",
         "one bad line every ten minutes is all there is",
-        {series: "0x9 1x9 2x9 3x9 4x9 5x9" for series in _FAILED_LINES},
+        dict.fromkeys(_FAILED_LINES, "0x9 1x9 2x9 3x9 4x9 5x9"),
         50,
     ),
 ]

@@ -1,9 +1,10 @@
-"""Writes the committed rule files anew: python -m kvcache_alerts FOLDER."""
+"""Writes the committed files anew, in the project's folder: python -m kvcache_alerts."""
 
-import sys
 from pathlib import Path
 
+from kvcache_alerts.document import document
 from kvcache_alerts.write import files
 
 for name, text in files({}).items():
-    Path(sys.argv[1], name).write_text(text)
+    Path("alerts/generated", name).write_text(text)
+Path("docs/alerts.md").write_text(document())

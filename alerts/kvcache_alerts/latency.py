@@ -135,8 +135,8 @@ WRITES_NOT_READ = Alert(
     fires="Of the tokens a provider billed as cache writes, too few were read back, by provider and group.",
     summary="Cache writes are paid for and hardly read back.",
     description="{{ $labels.provider }}, group {{ $labels.group }} ({{ $labels.source }}): for each token "
-    "written to the cache {{ $value | printf `%.3g` }} were read back. Writes cost more than plain tokens: stop "
-    "marking prompts that do not come back, or keep prefixes stable.",
+    "written to the cache {{ $value | printf `%.3g` }} were read back. Writes cost more than plain "
+    "tokens: stop marking prompts that do not come back, or keep prefixes stable.",
     board="kvcache-requests",
     conditions=(Condition(f"({_READ} or 0 * {_WRITTEN}) / ({_WRITTEN} > $floor) < $share"),),
     parameters=(

@@ -24,8 +24,8 @@ PREEMPTION_SPIKE = Alert(
     "replica's own past; without a past, twice the floor. Critical once many requests are preempted while "
     "others wait.",
     summary="A replica preempts running requests far more often than before.",
-    description="{{ $labels.target }} ({{ $labels.model_name }}) preempts {{ $value | printf `%.3g` }} requests a "
-    "second; the hour before it was "
+    description="{{ $labels.target }} ({{ $labels.model_name }}) preempts {{ $value | printf `%.3g` }} "
+    "requests a second; the hour before it was "
     + looked_up(f"avg_over_time({_PREEMPTIONS}%s[{{baseline}}] offset {{offset}})", _REPLICA)
     + ". "
     + looked_up(f"{_WAITING}%s", _REPLICA)
