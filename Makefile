@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test tools check format generate benchmark soak clean
+.PHONY: help install demo test tools check format generate browser screenshots benchmark soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -39,6 +39,18 @@ format: install ## format and fix what can be fixed
 
 generate: install ## write generated files anew
 	$(BIN)/kvcache-exporter metrics > docs/metrics.md
+	$(BIN)/kvcache-exporter generate dashboards --out dashboards/generated
+	$(BIN)/kvcache-exporter generate rules --out alerts/generated
+
+browser: install tools ## build the page that draws the boards, and install what opens it
+	@command -v npm >/dev/null || { echo "missing: npm; install Node.js 20 or newer" >&2; exit 1; }
+	@command -v chromium >/dev/null || { echo "missing: chromium; install it, such as with apt-get" >&2; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --group browser
+	cd tests/browser && npm install --silent --legacy-peer-deps --no-package-lock --no-audit --no-fund --ignore-scripts
+	cd tests/browser && npx vite build --logLevel error
+
+screenshots: browser ## draw the five boards in a browser, into docs/images
+	PYTHONPATH=tests:tests/e2e $(BIN)/python -m browser.screenshots
 
 benchmark: install ## print the table of speeds as ratios
 	$(BIN)/python -m benchmarks
@@ -47,4 +59,4 @@ soak: install ## kill the exporter at random for minutes and count every line ex
 	$(BIN)/pytest tests/e2e/test_crash.py --crashes 200
 
 clean: ## delete the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) tests/browser/node_modules tests/browser/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
