@@ -32,9 +32,9 @@ def board(options: Options) -> Board:
                 Placed(hit_rates(q), 12, 4),
             )),
             Row("What does a miss cost?", (
-                Placed(ttft_median(q), 9, 5),
-                Placed(ttft_tail(q, options.ttft_objective), 9, 5),
-                Placed(prefill_cost(q), 6, 5),
+                Placed(ttft_median(q), 9, 4),
+                Placed(ttft_tail(q, options.ttft_objective), 9, 4),
+                Placed(prefill_cost(q), 6, 4),
             )),
             Row("What is evicting, and why?", (
                 Placed(usage(q), 4, 4),
@@ -42,10 +42,10 @@ def board(options: Options) -> Board:
                 Placed(evictions(q), 10, 4),
             )),
             Row("What happens when it is cold?", (
-                Placed(cold_start.cold_count(q).links(_MORE_ON_COLD), 4, 4),
-                Placed(last_warmup(q), 4, 4),
-                Placed(cold_against_warm(q), 8, 4),
-                Placed(replica_tables.cold(q, options), 8, 4),
+                Placed(cold_start.cold_count(q).links(_MORE_ON_COLD), 4, 3),
+                Placed(last_warmup(q), 4, 3),
+                Placed(s.legend_right(cold_start.ttft(q, "0.99", "p99")).links(_MORE_ON_COLD), 8, 3),
+                Placed(s.legend_right(cold_start.hit_rate_by_warmth(q)).links(_MORE_ON_COLD), 8, 3),
             )),
             Row("Where is it worst?", (
                 Placed(model_tables.engine_models(q, options), 9, 8),
@@ -170,13 +170,14 @@ def ttft_tail(q: Scope, objective: float) -> timeseries.Panel:
 
 
 def prefill_cost(q: Scope) -> timeseries.Panel:
-    return s.timeseries_panel(
+    panel = s.timeseries_panel(
         "Prefill for 1,000 uncached tokens",
         "Seconds of prefill for 1,000 prompt tokens that the cache did not hold: what a miss costs.",
         s.SECONDS,
         Query(q.recorded(r.MODEL_PREFILL_SECONDS_PER_1K, MODEL), "{{model_name}}"),
         no_value="No prefill time on the engines' pages",
     )
+    return s.legend_right(panel)
 
 
 def usage(q: Scope) -> stat.Panel:
@@ -230,7 +231,3 @@ def last_warmup(q: Scope) -> stat.Panel:
         no_value="No cold start seen",
         sparkline=False,
     )
-
-
-def cold_against_warm(q: Scope) -> timeseries.Panel:
-    return s.legend_right(cold_start.ttft(q, "0.99", "p99").links(_MORE_ON_COLD))

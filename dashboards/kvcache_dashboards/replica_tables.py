@@ -106,28 +106,6 @@ def youngest(q: Scope, options: Options) -> table.Panel:
     )
 
 
-def cold(q: Scope, options: Options) -> table.Panel:
-    cold = f"{q.series(c.WARM)} == 0"
-    return table_panel(
-        "Who is cold",
-        "Replicas that are cold now, the one that has been cold longest first, and what their last start "
-        "took.",
-        {"target": "Replica"},
-        (
-            Column("Age", total(among(q.series(c.AGE), ("target",), cold), ("target",)), s.SECONDS),
-            Column(
-                "Last warm-up",
-                total(among(q.series(c.WARMUP_DURATION), ("target",), cold), ("target",)),
-                s.SECONDS,
-            ),
-        ),
-        worst="Age",
-        ascending=False,
-        no_value="No replica is cold",
-        link=links.for_row("kvcache-cold-start", "target", "Replica", options.cluster_label),
-    )
-
-
 def configurations(q: Scope, options: Options) -> table.Panel:
     shown = {
         "target": "Replica",
