@@ -71,8 +71,11 @@ TestAgainstANaiveModel = AgainstANaiveModel.TestCase
 
 @settings(max_examples=60, deadline=None)
 @given(
-    limit=st.integers(1, 50),
-    steps=st.lists(st.tuples(st.booleans(), TIERS, st.lists(st.integers(), max_size=40)), max_size=20),
+    limit=st.integers(4, 50),
+    steps=st.lists(
+        st.tuples(st.booleans(), TIERS, st.lists(st.integers() | st.integers(-2, 1), max_size=40)),
+        max_size=20,
+    ),
 )
 def test_there_are_never_more_entries_than_the_limit(
     limit: int, steps: list[tuple[bool, str, list[int]]]

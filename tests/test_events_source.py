@@ -223,7 +223,8 @@ def test_what_was_sent_before_we_came_fills_the_index_but_no_counter() -> None:
     chosen = options(port, replay=f"tcp://127.0.0.1:{replay}")
     with Publisher(port, replay) as engine:
         engine.store(1, 2, 3, sent=False)
-        engine.remove(1, sent=False)
+        engine.remove(1, 2, sent=False)
+        engine.store(2, sent=False)
         with running(chosen) as source:
             engine.subscribed()
             engine.store(1)

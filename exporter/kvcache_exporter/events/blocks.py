@@ -49,7 +49,7 @@ class Tier:
 
     def remove(self, keys: Sequence[int]) -> Sequence[int]:
         """Those that are no longer live; also those that never were, whose storing was not seen."""
-        if not self.again.keys().isdisjoint(keys):
+        if self.again and not self.again.keys().isdisjoint(keys):
             keys = [key for key in keys if not self._release(key)]
         self.live.difference_update(keys)
         return keys
@@ -71,7 +71,7 @@ class Tier:
 
 
 class BlockIndex:
-    """Follows the blocks of one engine rank; `limit` is the most entries kept."""
+    """Follows the blocks of one engine rank; `limit` is the most entries kept, at least 4."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -80,6 +80,8 @@ class BlockIndex:
         """When each hash that is no longer on the device was removed, about oldest first."""
         self._one_in = 1
         self._gone_one_in = 1
+        self.counting = True
+        """Whether blocks stored again are counted; what is learned from the past is not."""
         self.rewarmed = 0
         self._delays = [0] * (len(DELAY_EDGES) + 1)
         self._delay_sum = 0.0
@@ -88,8 +90,10 @@ class BlockIndex:
         """`moment`: Unix seconds; `group`: blocks of different groups are told apart."""
         fresh = self._tier(tier).store(self._keys(hashes, group))
         if tier == DEVICE:
-            for key in self._gone.keys() & fresh:
-                self._rewarm(moment - self._gone.pop(key))
+            gone = self._gone
+            delays = [max(moment - gone.pop(key), 0.0) for key in gone.keys() & fresh]
+            if delays and self.counting:
+                self._rewarm(delays)
         self._fit()
 
     def remove(self, hashes: Sequence[Hash], tier: str, moment: float, group: int = 0) -> None:
@@ -145,11 +149,12 @@ class BlockIndex:
             keys = [key ^ salt for key in keys]
         return keys if self._one_in == 1 else [key for key in keys if sampled(key, self._one_in)]
 
-    def _rewarm(self, delay: float) -> None:
-        delay = max(delay, 0.0)
-        self.rewarmed += self._gone_one_in
-        self._delays[bisect_left(DELAY_EDGES, delay)] += self._gone_one_in
-        self._delay_sum += delay * self._gone_one_in
+    def _rewarm(self, delays: list[float]) -> None:
+        weight = self._gone_one_in
+        self.rewarmed += len(delays) * weight
+        self._delay_sum += sum(delays) * weight
+        for delay in delays:
+            self._delays[bisect_left(DELAY_EDGES, delay)] += weight
 
     def _fit(self) -> None:
         while self.entries > self._limit:

@@ -10,6 +10,7 @@ from kvcache_exporter.events.wire import Batch, BatchDecoder, Event, Hash
 from kvcache_exporter.model import Sample
 
 _TIERS = {"gpu": DEVICE, "npu": DEVICE, "cpu": "host", "dram": "host", "disk": "disk", "ssd": "disk"}
+_MEDIUM_LENGTH = 16
 
 
 class RankLedger:
@@ -40,7 +41,9 @@ class RankLedger:
         """Follows the blocks of a batch from before this ledger began, without counting it."""
         batch = self._decoder.decode(payload)
         if batch is not None:
+            self.index.counting = False
             self._apply(batch, Counter(), Counter(), Counter())
+            self.index.counting = True
 
     def reject(self) -> None:
         self.events["unreadable"] += 1
@@ -83,24 +86,24 @@ def runs(events: Sequence[Event]) -> Iterator[tuple[Event, int, list[Hash]]]:
     """
     if not events:
         return
-    first, count, hashes = events[0], 0, list[Hash]()
+    first, kind, medium, group = events[0], type(events[0]), events[0].medium, events[0].group_idx
+    count, hashes = 0, list[Hash]()
     for event in events:
-        if (
-            type(event) is not type(first)
-            or event.medium != first.medium
-            or event.group_idx != first.group_idx
-        ):
+        if type(event) is not kind or event.medium != medium or event.group_idx != group:
             yield first, count, hashes
-            first, count, hashes = event, 0, []
+            first, kind, medium, group = event, type(event), event.medium, event.group_idx
+            count, hashes = 0, []
         count += 1
         hashes += event.block_hashes
     yield first, count, hashes
 
 
-@lru_cache(maxsize=64)
 def tier_of(medium: str | None) -> str:
     """A medium nobody has named yet is farther away than those known here."""
-    if not medium:
-        return DEVICE
+    return _tier(medium[:_MEDIUM_LENGTH]) if medium else DEVICE
+
+
+@lru_cache(maxsize=64)
+def _tier(medium: str) -> str:
     word = medium.lower()
     return next((tier for start, tier in _TIERS.items() if word.startswith(start)), "remote")

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _PUBLISH_SECONDS = 1.0
 _POLL_MILLISECONDS = 500
 _RETRY_SECONDS = 1.0
+_FEWEST_BLOCKS = 1_000
+"""Followed per rank, however many ranks share the limit."""
 _MESSAGES_PER_TURN = 200
 """Of one rank, before the others have their turn."""
 
@@ -49,7 +51,8 @@ class EventSource:
         self.block: Mapping[Metric, Chunk] = {}
         self._options = options
         ranks = range(options.ranks)
-        self.ledgers = [RankLedger(options.max_blocks // options.ranks) for _ in ranks]
+        limit = max(options.max_blocks // options.ranks, _FEWEST_BLOCKS)
+        self.ledgers = [RankLedger(limit) for _ in ranks]
         self._subscriptions = [self._subscription(rank) for rank in ranks]
         self._renderer = Renderer()
         self._reported = ""
