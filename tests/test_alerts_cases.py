@@ -20,7 +20,8 @@ def _preempts(values: str, finished: str = "0+600x130") -> dict[str, str]:
 
 def _preemption_text(rate: str, before: str) -> str:
     return (
-        f"pod-0 (org/m) preempts {rate} requests a second; the hour before it was {before}. 14 requests wait. "
+        f"pod-0 (org/m) preempts {rate} requests a second; the hour before it was {before}. 14 "
+        "requests wait. "
         "Preempted requests are computed again: look at usage and the queue first."
     )
 
@@ -73,25 +74,36 @@ _CALM = {
     f'kvcache_usage_ratio{{{ENGINE}, tier="device"}}': "0.5x130",
     f"kvcache_waiting_requests{{{ENGINE}}}": "0x130",
 }
+_EVICTION_FIRES = Fires(
+    REPLICA,
+    "pod-0 (org/m) evicts 75% of its cache each minute; usage 0.98, 14 requests wait. Cached prefixes do not "
+    "live long enough to be hit.",
+)
 EVICTIONS = [
     Case(
         "KVCacheEvictionPressure",
         "three quarters of the cache a minute with a queue",
         _EVICTS,
         30,
-        (
-            Fires(
-                REPLICA,
-                "pod-0 (org/m) evicts 75% of its cache each minute; usage 0.98, 14 requests wait. Cached "
-                "prefixes do not live long enough to be hit.",
-            ),
-        ),
+        (_EVICTION_FIRES,),
     ),
     Case(
         "KVCacheEvictionPressure",
         "SGLang moves as many tokens to the host tier as it evicts",
         _EVICTS | {f'kvcache_stored_tokens_total{{{ENGINE}, tier="host"}}': "0+6000x130"},
         30,
+    ),
+    Case(
+        "KVCacheEvictionPressure",
+        "vLLM by its KV events: 150 of 200 blocks a minute",
+        {
+            f'kvcache_evicted_blocks_total{{{ENGINE}, tier="device"}}': "0+150x130",
+            f'kvcache_resident_blocks{{{ENGINE}, tier="device"}}': "200x130",
+            f'kvcache_usage_ratio{{{ENGINE}, tier="device"}}': "0.98x130",
+            **_QUEUE,
+        },
+        30,
+        (_EVICTION_FIRES,),
     ),
     Case("KVCacheEvictionPressure", "evictions without a queue on a half used cache", _EVICTS | _CALM, 30),
 ]
@@ -305,7 +317,8 @@ IMBALANCE = [
         (
             Fires(
                 _NAMESPACE,
-                "Best and worst replica of org/m are 80% apart in hit rate. Requests with the same prefix are "
+                "Best and worst replica of org/m are 80% apart in hit rate. Requests with the same prefix "
+                "are "
                 "probably not routed to the same replica.",
                 "info",
             ),
@@ -335,7 +348,8 @@ CACHING_OFF = [
         (
             Fires(
                 REPLICA,
-                "pod-0 (org/m) says that prefix caching is off (kvcache_prefix_caching_enabled is 0) and serves "
+                "pod-0 (org/m) says that prefix caching is off (kvcache_prefix_caching_enabled is 0) and "
+                "serves "
                 "200 prompt tokens a second, all computed.",
             ),
         ),
@@ -368,7 +382,8 @@ def _ttft(outcome: str, per_minute: int) -> dict[str, str]:
 
 def _ttft_fires(outcome: str) -> Fires:
     text = (
-        f"org/m (gateway): p99 time to first token of outcome {outcome} is 7.475s, objective 5 s. Look at the "
+        f"org/m (gateway): p99 time to first token of outcome {outcome} is 7.475s, objective 5 s. "
+        "Look at the "
         "queue, then at how many tokens a miss computes."
     )
     return Fires({**SOURCE, "outcome": outcome}, text)
@@ -395,7 +410,8 @@ def _slow_share(edge: str, fast: str) -> dict[str, str]:
 
 _BURN_TEXT = (
     "org/m (gateway): 90% of the requests waited longer than 1 s for their first token; 0.95 of them should "
-    "not. Compare full hits, partial hits and misses: only misses slow means the cache, all slow means the queue."
+    "not. Compare full hits, partial hits and misses: only misses slow means the cache, all "
+    "slow means the queue."
 )
 BURN = [
     *(
@@ -438,7 +454,8 @@ COLD = [
         (
             Fires(
                 {"target": "pod-0"},
-                "pod-0 is still cold 15m 0s after its start. Send it less traffic, or traffic whose prefixes it has.",
+                "pod-0 is still cold 15m 0s after its start. Send it less traffic, or traffic whose "
+                "prefixes it has.",
             ),
         ),
     ),
@@ -450,7 +467,8 @@ COLD = [
         (
             Fires(
                 REPLICA,
-                "pod-0 (org/m) answers with a p99 time to first token of 9.95s while cold, over 4 times that of "
+                "pod-0 (org/m) answers with a p99 time to first token of 9.95s while cold, over 4 times "
+                "that of "
                 "warm replicas. Send it less traffic, or traffic whose prefixes it has.",
             ),
         ),
@@ -481,8 +499,10 @@ WRITES = [
         (
             Fires(
                 {"source": "gateway", "provider": "openai", "group": "chat"},
-                "openai, group chat (gateway): for each token written to the cache 0.1 were read back. Writes cost "
-                "more than plain tokens: stop marking prompts that do not come back, or keep prefixes stable.",
+                "openai, group chat (gateway): for each token written to the cache 0.1 were read back. "
+                "Writes cost "
+                "more than plain tokens: stop marking prompts that do not come back, or keep prefixes "
+                "stable.",
             ),
         ),
         step=2,
@@ -498,7 +518,8 @@ _EXPORTER = {_BUILD: "1x200"}
 
 def _missing_text(count: str) -> str:
     return (
-        f"{count} targets fewer than 1h ago, or none at all. Replicas that are not found raise no other alert: "
+        f"{count} targets fewer than 1h ago, or none at all. Replicas that are not found raise no "
+        "other alert: "
         "see whether discovery still lists them."
     )
 
@@ -560,7 +581,8 @@ DRIFT = [
         (
             Fires(
                 {"target": "pod-0"},
-                "2 families that the exporter reads are missing or renamed on the page of pod-0; some numbers are "
+                "2 families that the exporter reads are missing or renamed on the page of pod-0; some "
+                "numbers are "
                 "absent or approximate.",
                 "info",
             ),
@@ -577,6 +599,7 @@ DRIFT = [
 ]
 
 _ANOMALIES = 'kvcache_data_anomalies_total{target="pod-0", reason="lookups_recounted"}'
+_LOOKUPS = 'kvcache_target_info{target="pod-0", engine="vllm", hit_basis="lookup"}'
 _LOG_SERIES = {
     'kvcache_log_last_record_timestamp_seconds{source="gateway"}': "0+60x30 1800x30",
     'kvcache_log_lag_bytes{source="gateway"}': "0x60",
@@ -586,7 +609,8 @@ _LOG_SERIES = {
 _STALLED = (
     Fires(
         {"source": "gateway"},
-        "gateway: the newest record is 15m 0s old, though its file grows or engines finish requests. Outcomes, "
+        "gateway: the newest record is 15m 0s old, though its file grows or engines finish "
+        "requests. Outcomes, "
         "time to first token and cost stand still.",
     ),
 )
@@ -598,18 +622,28 @@ NUMBERS = [
     Case(
         "KVCacheDataAnomaly",
         "lookups are counted again and again",
-        {_ANOMALIES: "0+1x60"},
+        {_ANOMALIES: "0+1x60", _LOOKUPS: "1x60"},
         30,
         (
             Fires(
                 {"target": "pod-0", "reason": "lookups_recounted"},
-                "pod-0: 15 anomalies of reason lookups_recounted in 15m. Hit rates of this target may be missing "
-                "for that time.",
+                "pod-0: 5 anomalies of reason lookups_recounted in 5m. Hit rates of this target may be "
+                "missing "
+                "or wrong for that time.",
             ),
         ),
     ),
-    Case("KVCacheDataAnomaly", "a counter that stands above zero", {_ANOMALIES: "7x60"}, 30),
-    Case("KVCacheDataAnomaly", "the exporter restarted", {_ANOMALIES: "7x30 0x30"}, 35),
+    Case(
+        "KVCacheDataAnomaly",
+        "lookups are counted again where the hit rate is not made of them",
+        {_ANOMALIES: "0+1x60", _LOOKUPS.replace("lookup", "prompt"): "1x60"},
+        30,
+    ),
+    Case("KVCacheDataAnomaly", "one odd page", {_ANOMALIES: "0x20 1x40", _LOOKUPS: "1x60"}, 32),
+    Case(
+        "KVCacheDataAnomaly", "a counter that stands above zero", {_ANOMALIES: "7x60", _LOOKUPS: "1x60"}, 30
+    ),
+    Case("KVCacheDataAnomaly", "the exporter restarted", {_ANOMALIES: "7x30 0x30", _LOOKUPS: "1x60"}, 35),
     Case(
         "KVCacheLogStalled",
         "engines finish requests to the log's model",
@@ -664,7 +698,8 @@ _EVENTS = {'kvcache_events_total{target="pod-0", event="stored"}': "0+60x60"}
 
 def _lost_fires(count: str) -> tuple[Fires, ...]:
     text = (
-        f"pod-0: {count} batches of KV events were lost in 15m. Resident and re-warmed blocks are approximate "
+        f"pod-0: {count} batches of KV events were lost in 15m. Resident and re-warmed blocks are "
+        "approximate "
         "until the cache is cleared."
     )
     return (Fires({"target": "pod-0"}, text, "info"),)
@@ -682,7 +717,8 @@ EVENTS = [
 _INSTANCE = {"job": "kvcache", "instance": "exporter:9409"}
 _UP = 'up{job="kvcache", instance="exporter:9409"}'
 _RELOAD = 'kvcache_exporter_config_last_reload_successful{job="kvcache", instance="exporter:9409"}'
-_DROPPED = 'kvcache_exporter_dropped_series_total{job="kvcache", instance="exporter:9409", metric="kvcache_requests_total"}'
+_EXPORTER_LABELS = 'job="kvcache", instance="exporter:9409"'
+_DROPPED = f'kvcache_exporter_dropped_series_total{{{_EXPORTER_LABELS}, metric="kvcache_requests_total"}}'
 EXPORTER = [
     Case(
         "KVCacheExporterDown",
@@ -705,7 +741,8 @@ EXPORTER = [
         (
             Fires(
                 {},
-                "No kvcache-exporter is scraped at all. (value 1) All other KV cache alerts are blind meanwhile.",
+                "No kvcache-exporter is scraped at all. (value 1) All other KV cache alerts are blind "
+                "meanwhile.",
                 "critical",
             ),
         ),
@@ -725,7 +762,8 @@ EXPORTER = [
         (
             Fires(
                 _INSTANCE,
-                "exporter:9409 refused its configuration (last reload successful: 0); its log says file, line and "
+                "exporter:9409 refused its configuration (last reload successful: 0); its log says file, "
+                "line and "
                 "what was expected, as does `kvcache-exporter check`.",
             ),
         ),

@@ -15,6 +15,10 @@ _DEMOTED = total(TARGET_MODEL, f'{r.TARGET_MODEL_STORED_TOKENS_RATE.record}{{tie
 _CAPACITY = total(TARGET_MODEL, f'{r.TARGET_MODEL_CAPACITY.record}{{tier="device"}}')
 _STORED_BLOCKS = total(TARGET_MODEL, f'{r.TARGET_MODEL_STORED_BLOCKS_RATE.record}{{tier="device"}}')
 _EVICTED_BLOCKS = total(TARGET_MODEL, f'{r.TARGET_MODEL_EVICTED_BLOCKS_RATE.record}{{tier="device"}}')
+_RESIDENT_BLOCKS = total(TARGET_MODEL, f'{r.TARGET_MODEL_RESIDENT_BLOCKS.record}{{tier="device"}}')
+_LOST_TOKENS_SHARE = f"60 * ({_EVICTED} - ({_DEMOTED} or 0 * {_EVICTED})) / {_CAPACITY}"
+# vLLM's page does not count evicted tokens; its KV events count blocks.
+_LOST_BLOCKS_SHARE = f"60 * {_EVICTED_BLOCKS} / ({_RESIDENT_BLOCKS} > 0)"
 _REWARMED_SHARE = f"{r.TARGET_MODEL_REWARMED_BLOCKS_RATE.record} / ({_STORED_BLOCKS} > $floor)"
 _REPLICA = ("target", "model_name")
 
@@ -71,7 +75,7 @@ PREEMPTION_SPIKE = Alert(
 EVICTION_PRESSURE = Alert(
     name="KVCacheEvictionPressure",
     fires="Tokens evicted from the device, less those kept in a host tier, exceed a share of the cache's "
-    "capacity each minute while usage is high or requests wait.",
+    "capacity each minute while usage is high or requests wait; by KV events where the page does not tell.",
     summary="A replica turns over its prefix cache faster than prefixes can be reused.",
     description="{{ $labels.target }} ({{ $labels.model_name }}) evicts {{ $value | humanizePercentage }} of "
     "its cache each minute; usage "
@@ -82,7 +86,7 @@ EVICTION_PRESSURE = Alert(
     board="kvcache-pressure",
     conditions=(
         Condition(
-            f"60 * ({_EVICTED} - ({_DEMOTED} or 0 * {_EVICTED})) / {_CAPACITY} > $share "
+            f"({_LOST_TOKENS_SHARE} or {_LOST_BLOCKS_SHARE}) > $share "
             f"and ({_USAGE} > $usage or {_WAITING} > $waiting)"
         ),
     ),

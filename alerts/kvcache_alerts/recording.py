@@ -336,6 +336,13 @@ TARGET_MODEL_EVICTED_BLOCKS_RATE = _rule(
     total(TARGET_MODEL, f"rate({series(c.EVICTED_BLOCKS)}[5m])", "tier"),
     "Blocks a second that a replica removed from a tier.",
 )
+TARGET_MODEL_RESIDENT_BLOCKS = _rule(
+    "target_model",
+    c.RESIDENT_BLOCKS,
+    "sum",
+    total(TARGET_MODEL, series(c.RESIDENT_BLOCKS), "tier"),
+    "Blocks that a tier of a replica holds, over its ranks, by its KV events.",
+)
 TARGET_MODEL_USAGE = _rule(
     "target_model",
     c.USAGE_RATIO,

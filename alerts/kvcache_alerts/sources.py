@@ -78,20 +78,31 @@ ADAPTER_DRIFT = Alert(
     ),
 )
 
+_RECOUNTED = 'reason="lookups_recounted"'
+_LOOKUP_BASIS = series(c.TARGET_INFO, 'hit_basis="lookup"')
+
+
+def _anomalies(matcher: str) -> str:
+    return total(_TARGET, f"increase({series(c.DATA_ANOMALIES, matcher)}[$window])", "reason")
+
+
 DATA_ANOMALY = Alert(
     name="KVCacheDataAnomaly",
-    fires="Values on a target's page cannot be right or do not mean what they seem to; the label reason says "
-    "which.",
+    fires="Values on a target's page go on being wrong or not what they seem to be; the label reason says "
+    "which. Lookups counted again matter only where the hit rate is made of them.",
     summary="An engine reports values that cannot be right.",
     description="{{ $labels.target }}: {{ $value | humanize }} anomalies of reason {{ $labels.reason }} in "
-    "{window}. Hit rates of this target may be missing for that time.",
+    "{window}. Hit rates of this target may be missing or wrong for that time.",
     board="kvcache-exporter",
     conditions=(
-        Condition(f"{total(_TARGET, f'increase({series(c.DATA_ANOMALIES)}[$window])', 'reason')} > $floor"),
+        Condition(
+            f"({_anomalies(_RECOUNTED.replace('=', '!='))} or "
+            f"({_anomalies(_RECOUNTED)} and on {labels(_TARGET)} {_LOOKUP_BASIS})) > $floor"
+        ),
     ),
     parameters=(
         Parameter("floor", "0", "Every anomaly makes a number untrue."),
-        Parameter("window", "15m", "Longer than `for`, so that it can fire on a burst.", "duration"),
+        Parameter("window", "5m", "Shorter than `for`, so that one odd page is over by then.", "duration"),
         hold("10m", "One odd page after a restart is no fault."),
         severity("warning", "Decisions are made on these numbers."),
     ),
