@@ -1,11 +1,16 @@
 """Sources against real ZeroMQ publishers that behave like engines: order, gaps, restarts, ranks, reload."""
 
+import base64
+import gzip
+import json
 import logging
+import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +23,7 @@ from kvcache_exporter.app import App
 from kvcache_exporter.events import replay as replay_module
 from kvcache_exporter.events.source import EventOptions, EventSource, endpoint_of
 
+FIXTURES = Path(__file__).parent / "fixtures" / "events"
 TOPIC = b"kv@pod-1@tiny"
 END = b"\xff" * 8
 
@@ -70,6 +76,9 @@ class Publisher:
 
     def publish(self, *events: Any, sent: bool = True, keep: bool = True) -> None:
         payload = msgspec.msgpack.encode([1_800_000_000.0 + self.next, events, 0])
+        self.pass_on(payload, sent=sent, keep=keep)
+
+    def pass_on(self, payload: bytes, *, sent: bool, keep: bool = True) -> None:
         if keep:
             self.kept[self.next] = payload
         if sent:
@@ -174,6 +183,27 @@ def test_missed_batches_are_replayed_and_counted_once_in_their_order(frames: int
         ledger = source.ledgers[0]
         assert (ledger.lost, ledger.index.rewarmed) == (0, 1)
         assert (ledger.stored["device"], ledger.removed["device"]) == (5, 1)
+
+
+@pytest.mark.parametrize("name", ["vllm-0.10.2", "vllm-0.29.0"])
+def test_a_recording_of_which_a_third_is_dropped_on_the_way_gives_its_exact_counts(name: str) -> None:
+    expected = json.loads((FIXTURES / "expected.json").read_text())[name]
+    port, replay = free_port(), free_port()
+    chosen = replace(options(port, replay=f"tcp://127.0.0.1:{replay}"), max_blocks=100_000)
+    chance = random.Random(4)
+    with Publisher(port, replay) as engine, running(chosen) as source:
+        engine.subscribed()
+        with gzip.open(FIXTURES / f"{name}.jsonl.gz") as lines:
+            for line in lines:
+                at_an_end = engine.next in (0, expected["batches"] - 1)
+                payload = base64.b64decode(json.loads(line)["payload"])
+                engine.pass_on(payload, sent=at_an_end or chance.random() > 1 / 3)
+        ledger = source.ledgers[0]
+        eventually(lambda: ledger.stored["device"] == expected["stored_device"])
+        assert ledger.lost == 0
+        assert ledger.removed["device"] == expected["removed_device"]
+        assert ledger.index.rewarmed == expected["rewarmed"]
+        assert resident(source) == expected["resident_device"]
 
 
 def test_batches_the_engine_no_longer_keeps_are_lost_and_the_rest_is_replayed() -> None:
