@@ -1,4 +1,4 @@
-"""Starts real processes for end-to-end tests: the exporter and Prometheus, on free ports of 127.0.0.1."""
+"""Starts real processes for end-to-end tests: exporter, Prometheus, Alertmanager, on ports of 127.0.0.1."""
 
 import json
 import socket
@@ -105,8 +105,10 @@ class Engine:
 
 
 @contextmanager
-def prometheus(folder: Path, exporter_port: int, interval: str = "1s") -> Iterator[str]:
-    """A real Prometheus that scrapes the exporter; its URL."""
+def prometheus(
+    folder: Path, exporter_port: int, interval: str = "1s", *, rules: str = "", alertmanager_port: int = 0
+) -> Iterator[str]:
+    """A real Prometheus that scrapes the exporter; its URL. `rules` is a pattern of rule files."""
     port = free_port()
     config = folder / "prometheus.yml"
     config.write_text(
@@ -115,6 +117,13 @@ def prometheus(folder: Path, exporter_port: int, interval: str = "1s") -> Iterat
         "  - job_name: kvcache\n"
         "    honor_labels: true\n"
         f"    static_configs: [{{targets: ['127.0.0.1:{exporter_port}']}}]\n"
+        + (f"rule_files: ['{rules}']\n" if rules else "")
+        + (
+            "alerting:\n  alertmanagers:\n"
+            f"    - static_configs: [{{targets: ['127.0.0.1:{alertmanager_port}']}}]\n"
+            if alertmanager_port
+            else ""
+        )
     )
     url = f"http://127.0.0.1:{port}"
     with (folder / "prometheus.log").open("wb") as log:
@@ -132,6 +141,33 @@ def prometheus(folder: Path, exporter_port: int, interval: str = "1s") -> Iterat
     with running(process):
         wait_until("Prometheus being ready", lambda: requests.get(f"{url}/-/ready", timeout=1).ok)
         yield url
+
+
+@contextmanager
+def alertmanager(folder: Path, webhook: str) -> Iterator[int]:
+    """A real Alertmanager that sends every alert to the webhook at once; its port."""
+    port = free_port()
+    config = folder / "alertmanager.yml"
+    config.write_text(
+        "route: {receiver: test, group_wait: 100ms, group_interval: 1s, group_by: [alertname, target]}\n"
+        f"receivers: [{{name: test, webhook_configs: [{{url: '{webhook}'}}]}}]\n"
+    )
+    with (folder / "alertmanager.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "prometheus-alertmanager",
+                f"--config.file={config}",
+                f"--storage.path={folder / 'alertmanager'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--cluster.listen-address=",
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    with running(process):
+        ready = f"http://127.0.0.1:{port}/-/ready"
+        wait_until("Alertmanager being ready", lambda: requests.get(ready, timeout=1).ok)
+        yield port
 
 
 def query(url: str, expression: str, at: float | None = None) -> list[dict[str, Any]]:
