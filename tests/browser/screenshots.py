@@ -16,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--speed", type=float, default=2.0, help="times recorded time (default 2)")
     # By then one engine is full and preempts, the other has just come back from a restart.
-    parser.add_argument("--until", type=float, default=116.0, help="second of the recording to stop at")
+    parser.add_argument("--until", type=float, default=109.0, help="second of the recording to stop at")
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder for the pictures")
     parser.add_argument("--height", type=int, default=900, help="of the pictures (default 900)")
     arguments = parser.parse_args()
