@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from kvcache_dashboards.boards import BOARDS
 from kvcache_dashboards.mappers import COLUMNS
+from kvcache_dashboards.options import Options
 from kvcache_dashboards.write import GENERATED, files
 
 Json = dict[str, Any]
@@ -311,3 +313,13 @@ def test_a_setting_that_cannot_be_says_what_is_expected(overrides: dict[str, str
 
 def test_generated_files_lie_beside_the_package() -> None:
     assert Path(__file__).parents[1] / "dashboards" / "generated" == GENERATED
+
+
+def test_the_documentation_names_every_row_and_every_setting() -> None:
+    document = (Path(__file__).parents[1] / "docs" / "dashboards.md").read_text()
+    for board in LOADED.values():
+        assert f"`{board['uid']}`" in document
+        for row in _rows(board):
+            assert f"*{row['title']}*" in document, row["title"]
+    for field in fields(Options):
+        assert f"| `{field.name}` |" in document, field.name

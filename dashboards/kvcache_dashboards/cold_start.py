@@ -64,6 +64,7 @@ def cold_count(q: Scope) -> stat.Panel:
         Query(f"sum(1 - {q.series(c.WARM)})", "cold"),
         steps=((None, s.GOOD), (1, s.WARN)),
         no_value=s.NO_ENGINES,
+        sparkline=False,
     )
 
 

@@ -47,8 +47,9 @@ def board(options: Options) -> Board:
                 Placed(intake.rotations(q), 12, 7),
             )),
             Row("Does it get the KV events?", (
-                Placed(intake.events(q), 12, 7),
-                Placed(intake.events_lost(q), 12, 7),
+                Placed(intake.events(q), 8, 7),
+                Placed(intake.events_lost(q), 8, 7),
+                Placed(intake.followed_blocks(q), 8, 7),
             )),
             Row("How big is it?", (
                 Placed(active_series(q), 8, 7),

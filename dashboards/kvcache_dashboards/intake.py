@@ -78,3 +78,14 @@ def events_lost(q: Scope) -> timeseries.Panel:
         Query(q.increase(c.EVENTS_LOST, ("target",)), "{{target}}"),
         no_value=s.NO_EVENTS,
     )
+
+
+def followed_blocks(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Share of blocks followed",
+        "Below 1 the exporter follows a sample of the blocks, to keep its memory bounded: cached and "
+        "re-warmed blocks are then estimates.",
+        s.RATIO,
+        Query(f"min by (target, blocks) ({q.series(c.TRACKED_BLOCKS)})", "{{target}} {{blocks}}"),
+        no_value=s.NO_EVENTS,
+    ).max(1)

@@ -28,6 +28,7 @@ UNSEEN = {
     "kvcache_events_total": _NO_EVENTS,
     "kvcache_events_lost_total": _NO_EVENTS,
     "kvcache_resident_blocks": _NO_EVENTS,
+    "kvcache_tracked_blocks_ratio": _NO_EVENTS,
     "kvcache_rewarm_delay_seconds_bucket": _NO_EVENTS,
     "target_model:kvcache_evicted_blocks:rate5m": _NO_EVENTS,
     "target_model:kvcache_stored_blocks:rate5m": _NO_EVENTS,
