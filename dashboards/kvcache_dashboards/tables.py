@@ -43,7 +43,6 @@ def table_panel(
     worst: str,
     ascending: bool,
     no_value: str = NO_TRAFFIC,
-    hidden: Sequence[str] = (),
     link: str = "",
 ) -> table.Panel:
     """One row for each set of `keys` (label: title), sorted by `worst`; `link` is on the first."""
@@ -60,7 +59,7 @@ def table_panel(
         panel.override_by_name(title_of_key, [setting("links", [{"title": "Open this one", "url": link}])])
     panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
     panel.with_transformation(
-        model.DataTransformerConfig(id_val="organize", options=_organized(keys, columns, hidden))
+        model.DataTransformerConfig(id_val="organize", options=_organized(keys, columns))
     )
     return panel.sort_by([common.TableSortByFieldState().display_name(worst).desc(not ascending)])
 
@@ -75,16 +74,14 @@ def marked(panel: table.Panel, column: str, texts: Mapping[str, tuple[str, str]]
     return panel.override_by_name(column, [mapping, setting("custom.cellOptions", {"type": "color-text"})])
 
 
-def _organized(
-    keys: Mapping[str, str], columns: Sequence[Column], hidden: Sequence[str]
-) -> dict[str, object]:
+def _organized(keys: Mapping[str, str], columns: Sequence[Column]) -> dict[str, object]:
     values = {
         f"Value #{ref_id}" if len(columns) > 1 else "Value": column.title
         for ref_id, column in zip(REF_IDS, columns, strict=False)
     }
     names = {**keys, **values}
     return {
-        "excludeByName": dict.fromkeys(["Time", *hidden], True),
+        "excludeByName": {"Time": True},
         "indexByName": {name: place for place, name in enumerate(names)},
         "renameByName": names,
     }
