@@ -40,7 +40,7 @@ format: install ## format and fix what can be fixed
 generate: install ## write generated files anew
 	$(BIN)/kvcache-exporter metrics > docs/metrics.md
 	$(BIN)/kvcache-exporter generate dashboards --out dashboards/generated
-	$(BIN)/kvcache-exporter generate rules --out alerts/generated
+	$(BIN)/python -m kvcache_alerts
 
 browser: install tools ## build the page that draws the boards, and install what opens it
 	@command -v npm >/dev/null || { echo "missing: npm; install Node.js 20 or newer" >&2; exit 1; }

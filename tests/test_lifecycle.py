@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.model import Distribution
 from kvcache_exporter.scrape.cold import ColdWatch, forgotten
 from kvcache_exporter.scrape.collector import TargetCollector
@@ -193,3 +194,13 @@ def test_damaged_state_is_as_if_there_were_none_and_old_state_is_dropped() -> No
     week = 7 * 86400.0
     saved = {"old": watch.snapshot(0.0), "new": watch.snapshot(week), "bad": b"x"}
     assert forgotten(saved, week + 1) == ["old", "bad"]
+
+
+def test_the_count_of_restarts_stays_on_the_page_while_the_target_is_down() -> None:
+    """A counter that vanishes during the restart would hide the very increase it is for."""
+    collector = replayed("vllm-0.32.0")
+    collector.failed(ScrapeError("connection", "refused"))
+    left = {sample.metric: sample.value for sample in collector.samples}
+    assert left[c.TARGET_RESTARTS] == 1.0
+    assert left[c.TARGET_RESETS] == 1.0
+    assert not {c.WARM, c.AGE, c.ENGINE_TTFT, c.PROMPT_TOKENS} & left.keys()

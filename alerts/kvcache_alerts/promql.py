@@ -36,6 +36,11 @@ def ratio(numerator: str, denominator: str) -> str:
     return f"{numerator} / ({denominator} > 0)"
 
 
+def share(part: str, whole: str) -> str:
+    """A ratio that never leaves 0..1: no sample while fresh counters make the part exceed the whole."""
+    return ratio(part, whole) + " <= 1"
+
+
 def rate_since_birth(level: tuple[str, ...], metric: Metric, window_seconds: int, *more: str) -> str:
     """A rate that also sees the first value of a counter that the engine creates only once it is used.
 

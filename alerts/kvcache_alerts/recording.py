@@ -16,6 +16,7 @@ from kvcache_alerts.promql import (
     rate_since_birth,
     ratio,
     series,
+    share,
     total,
 )
 from kvcache_exporter import catalogue as c
@@ -60,7 +61,7 @@ TARGET_MODEL_TOKEN_HIT_RATIO = _rule(
     "target_model",
     "kvcache_token_hit",
     "ratio_rate5m",
-    ratio(TARGET_MODEL_CACHED_PROMPT_TOKENS_RATE.record, TARGET_MODEL_PROMPT_TOKENS_RATE.record) + " <= 1",
+    share(TARGET_MODEL_CACHED_PROMPT_TOKENS_RATE.record, TARGET_MODEL_PROMPT_TOKENS_RATE.record),
     "Token-weighted hit rate of a replica; no sample without traffic, nor where an engine counts more cached "
     "than prompt tokens.",
 )
@@ -89,7 +90,7 @@ MODEL_TOKEN_HIT_RATIO = _rule(
     "model",
     "kvcache_token_hit",
     "ratio_rate5m",
-    ratio(MODEL_CACHED_PROMPT_TOKENS_RATE.record, MODEL_MEASURED_PROMPT_TOKENS_RATE.record) + " <= 1",
+    share(MODEL_CACHED_PROMPT_TOKENS_RATE.record, MODEL_MEASURED_PROMPT_TOKENS_RATE.record),
     "Token-weighted hit rate of a model over all its replicas.",
 )
 
@@ -131,7 +132,7 @@ TARGET_MODEL_ENGINE_REQUEST_HIT_RATIO = _rule(
     "target_model",
     "kvcache_engine_request_hit",
     "ratio_rate5m",
-    ratio(TARGET_MODEL_ENGINE_HITS_RATE.record, TARGET_MODEL_ENGINE_REQUESTS_RATE.record),
+    share(TARGET_MODEL_ENGINE_HITS_RATE.record, TARGET_MODEL_ENGINE_REQUESTS_RATE.record),
     "Request-weighted hit rate of a replica from the engine's own histograms.",
 )
 MODEL_ENGINE_HITS_RATE = _rule(
@@ -152,7 +153,7 @@ MODEL_ENGINE_REQUEST_HIT_RATIO = _rule(
     "model",
     "kvcache_engine_request_hit",
     "ratio_rate5m",
-    ratio(MODEL_ENGINE_HITS_RATE.record, MODEL_ENGINE_REQUESTS_RATE.record),
+    share(MODEL_ENGINE_HITS_RATE.record, MODEL_ENGINE_REQUESTS_RATE.record),
     "Request-weighted hit rate of a model from the engines' own histograms.",
 )
 
@@ -183,7 +184,7 @@ SOURCE_MODEL_REQUEST_HIT_RATIO = _rule(
     "source_model",
     "kvcache_request_hit",
     "ratio_rate5m",
-    ratio(SOURCE_MODEL_REQUEST_HITS_RATE.record, SOURCE_MODEL_KNOWN_REQUESTS_RATE.record),
+    share(SOURCE_MODEL_REQUEST_HITS_RATE.record, SOURCE_MODEL_KNOWN_REQUESTS_RATE.record),
     "Request-weighted hit rate of a log: full hits by all requests of known outcome.",
 )
 SOURCE_MODEL_PROMPT_TOKENS_RATE = _rule(
@@ -204,7 +205,7 @@ SOURCE_MODEL_TOKEN_HIT_RATIO = _rule(
     "source_model",
     "kvcache_request_token_hit",
     "ratio_rate5m",
-    ratio(SOURCE_MODEL_CACHED_TOKENS_RATE.record, SOURCE_MODEL_PROMPT_TOKENS_RATE.record),
+    share(SOURCE_MODEL_CACHED_TOKENS_RATE.record, SOURCE_MODEL_PROMPT_TOKENS_RATE.record),
     "Token-weighted hit rate of a log, over the same requests as its request-weighted one.",
 )
 MODEL_REQUESTS_RATE = _rule(
@@ -218,7 +219,7 @@ MODEL_REQUEST_HIT_RATIO = _rule(
     "model",
     "kvcache_request_hit",
     "ratio_rate5m",
-    ratio(
+    share(
         total(LOG_MODEL, SOURCE_MODEL_REQUEST_HITS_RATE.record),
         total(LOG_MODEL, SOURCE_MODEL_KNOWN_REQUESTS_RATE.record),
     ),
@@ -228,7 +229,7 @@ MODEL_REQUEST_TOKEN_HIT_RATIO = _rule(
     "model",
     "kvcache_request_token_hit",
     "ratio_rate5m",
-    ratio(
+    share(
         total(LOG_MODEL, SOURCE_MODEL_CACHED_TOKENS_RATE.record),
         total(LOG_MODEL, SOURCE_MODEL_PROMPT_TOKENS_RATE.record),
     ),

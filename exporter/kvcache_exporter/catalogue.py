@@ -427,7 +427,7 @@ REWARMED_BLOCKS = _metric(
     _EVENTS,
     "rewarmed_blocks_total",
     ENG,
-    "Blocks stored again after they had been removed: computed twice because the cache was too small.",
+    "Blocks stored again after they had been removed from the tier.",
 )
 RESIDENT_BLOCKS = _metric(
     "gauge", _EVENTS, "resident_blocks", (*ENG, "tier"), "Blocks that the tier's cache holds, by its events."

@@ -64,12 +64,16 @@ class ColdWatch:
 
     def samples(self, now: float) -> Iterator[Sample]:
         name, life = (self._target,), self.lifecycle.life
-        yield Sample(c.TARGET_RESTARTS, name, float(life.restarts))
+        yield from self.counted()
         yield Sample(c.WARM, name, float(life.phase == "warm"))
         if (age := self.lifecycle.age(now)) is not None:
             yield Sample(c.AGE, name, age)
         if life.warmup is not None:
             yield Sample(c.WARMUP_DURATION, name, life.warmup)
+
+    def counted(self) -> Iterator[Sample]:
+        """What stays true while the target is down."""
+        yield Sample(c.TARGET_RESTARTS, (self._target,), float(self.lifecycle.life.restarts))
 
     def split(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """The same samples, the engine's TTFT by phase; to be called once for each page."""

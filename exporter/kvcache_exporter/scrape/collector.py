@@ -83,7 +83,8 @@ class TargetCollector:
         self.up, self.watched, self.last_error = False, {}, f"{error.reason}: {error}"
         self._failures[error.reason] += 1
         self.cold.gone()
-        self.samples = list(self._health(duration))
+        # What was counted of the target stays: a counter that vanishes while the engine restarts hides it.
+        self.samples = [*self._health(duration), *self.cold.counted()]
 
     def span(self, window: float) -> Span | None:
         return self._history.span(window)
