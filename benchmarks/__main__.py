@@ -2,12 +2,13 @@
 
 import sys
 
+from benchmarks.events import events
 from benchmarks.fleet import fleet
 from benchmarks.logs import logs
 from benchmarks.pages import parsing, writing
 from benchmarks.timing import Row
 
-MEASUREMENTS = {"parsing": parsing, "writing": writing, "logs": logs, "fleet": fleet}
+MEASUREMENTS = {"parsing": parsing, "writing": writing, "logs": logs, "events": events, "fleet": fleet}
 
 
 def main(names: list[str]) -> int:
