@@ -9,6 +9,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from kvcache_dashboards.style import (
     COUNT,
+    MOMENT,
     NO_TRAFFIC,
     PLAIN,
     REF_IDS,
@@ -22,6 +23,7 @@ from kvcache_dashboards.style import (
 _WORDS = "string"
 _NOTHING = "none"
 _NARROWEST = 80
+_NUMBER_WIDTH, _MOMENT_WIDTH = 115, 170
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,12 @@ def _organized(keys: Mapping[str, str], columns: Sequence[Column]) -> dict[str, 
 
 def _column_style(column: Column) -> list[model.DynamicConfigValue]:
     steps = [{"value": value, "color": color} for value, color in column.steps]
-    values = [setting("unit", column.unit), setting("noValue", _NOTHING)]
+    width = _MOMENT_WIDTH if column.unit == MOMENT else _NUMBER_WIDTH
+    values = [
+        setting("unit", column.unit),
+        setting("noValue", _NOTHING),
+        setting("custom.width", width),
+    ]
     if column.unit == COUNT:
         values.append(setting("decimals", 0))
     if column.steps is not PLAIN:
