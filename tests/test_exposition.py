@@ -24,7 +24,7 @@ def test_labels_and_values_come_back_as_they_were(model: str, target: str, value
 
 def test_a_histogram_has_cumulative_buckets_sum_and_count() -> None:
     state = Distribution((0.5, 1.0), (1.0, 3.0, 4.0), 6.5)
-    assert exposition([Sample(c.ENGINE_TTFT, ("t", "", "m", ""), state)]).splitlines()[2:] == [
+    assert exposition([Sample(c.ENGINE_TTFT, ("t", "", "m", "", ""), state)]).splitlines()[2:] == [
         'kvcache_engine_time_to_first_token_seconds_bucket{target="t",model_name="m",le="0.5"} 1.0',
         'kvcache_engine_time_to_first_token_seconds_bucket{target="t",model_name="m",le="1.0"} 3.0',
         'kvcache_engine_time_to_first_token_seconds_bucket{target="t",model_name="m",le="+Inf"} 4.0',
