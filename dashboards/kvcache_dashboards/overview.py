@@ -157,7 +157,7 @@ def _ttft(q: Scope, quantile: str, title: str, about: str) -> timeseries.Panel:
         colors=s.OUTCOMES,
         no_value="No requests with a time to first token in a log",
     )
-    return s.legend_right(panel.links(links.to_board("Requests", "kvcache-requests")))
+    return s.over_decades(s.legend_right(panel.links(links.to_board("Requests", "kvcache-requests"))))
 
 
 def ttft_median(q: Scope) -> timeseries.Panel:

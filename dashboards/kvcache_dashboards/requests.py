@@ -138,7 +138,7 @@ def uncached_tokens(q: Scope) -> timeseries.Panel:
 
 def ttft(q: Scope, quantile: str, name: str) -> timeseries.Panel:
     buckets = total(q.recorded(r.MODEL_TTFT_BUCKETS, LOG_MODEL), ("le", "outcome"))
-    return s.timeseries_panel(
+    panel = s.timeseries_panel(
         f"Time to first token, {name}, by outcome",
         "Never read one line over all outcomes: it moves when the mixture moves, though nobody waits longer.",
         s.SECONDS,
@@ -146,6 +146,7 @@ def ttft(q: Scope, quantile: str, name: str) -> timeseries.Panel:
         colors=s.OUTCOMES,
         no_value="No log with times to first token",
     )
+    return s.over_decades(panel)
 
 
 def slow_share(q: Scope, objective: float) -> timeseries.Panel:

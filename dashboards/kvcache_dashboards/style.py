@@ -123,6 +123,12 @@ def stacked(panel: timeseries.Panel) -> timeseries.Panel:
     )
 
 
+def over_decades(panel: timeseries.Panel) -> timeseries.Panel:
+    """For latencies of hits beside those of misses: on a linear axis the hits lie on the zero line."""
+    scale = common.ScaleDistributionConfig().type(shared.ScaleDistribution.LOG).log(10)
+    return panel.scale_distribution(scale)
+
+
 def with_line(panel: timeseries.Panel, value: float) -> timeseries.Panel:
     """Mark a limit, such as an objective."""
     panel.thresholds(thresholds(((None, "transparent"), (value, BAD))))
