@@ -1,14 +1,12 @@
 """A stage for boards: the recording played through the exporter into a Prometheus with generated rules."""
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import requests
-from processes import free_port, running, start_exporter, wait_until
+from processes import free_port, prometheus, running, start_exporter
 
 from kvcache_alerts.write import files as rule_files
 from kvcache_exporter.demo.playback import EngineServer, LogWriter, load_recording
@@ -39,7 +37,8 @@ def played(folder: Path, speed: float, until: float | None = None) -> Iterator[P
         port = free_port()
         config = _exporter_config(folder, [server.address for server in servers])
         stack.enter_context(running(start_exporter(config, port, folder / "exporter.log")))
-        url = stack.enter_context(_prometheus(folder, port))
+        (folder / "recording.yaml").write_text(rule_files({"interval": "1s"})["recording.yaml"])
+        url = stack.enter_context(prometheus(folder, port, rules="recording.yaml"))
         end = until or max(engine.length for engine in engines)
         while clock() < end:
             for writer in writers:
@@ -60,24 +59,3 @@ def _exporter_config(folder: Path, addresses: list[str]) -> Path:
         "     start_at: beginning, model_name: tiny-llama}\n"
     )
     return config
-
-
-@contextmanager
-def _prometheus(folder: Path, exporter_port: int) -> Iterator[str]:
-    (folder / "recording.yaml").write_text(rule_files({"interval": "1s"})["recording.yaml"])
-    config, port = folder / "prometheus.yml", free_port()
-    config.write_text(
-        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-        "rule_files: [recording.yaml]\n"
-        "scrape_configs:\n"
-        "  - job_name: kvcache\n"
-        "    honor_labels: true\n"
-        f"    static_configs: [{{targets: ['127.0.0.1:{exporter_port}']}}]\n"
-    )
-    url, data = f"http://127.0.0.1:{port}", f"--storage.tsdb.path={folder / 'data'}"
-    command = ["prometheus", f"--config.file={config}", data, f"--web.listen-address=127.0.0.1:{port}"]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    with running(process):
-        wait_until("Prometheus being ready", lambda: requests.get(f"{url}/-/ready", timeout=1).ok)
-        yield url

@@ -2,20 +2,16 @@
 
 import json
 import re
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import requests
-from processes import free_port, query, running, start_exporter, wait_until
+from processes import query
+from stage import played
 
-from kvcache_alerts.write import files as rule_files
 from kvcache_dashboards.write import files as board_files
-from kvcache_exporter.demo.playback import EngineServer, LogWriter, load_recording
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -62,60 +58,6 @@ def _asked() -> Iterator[Asked]:
                 yield Asked(name, panel["title"], target["refId"], re.sub(r"\$\w+", ".*", expr))
 
 
-@contextmanager
-def _prometheus(folder: Path, exporter_port: int) -> Iterator[str]:
-    """As `processes.prometheus`, and it evaluates the generated recording rules every second."""
-    (folder / "recording.yaml").write_text(rule_files({"interval": "1s"})["recording.yaml"])
-    config, port = folder / "prometheus.yml", free_port()
-    config.write_text(
-        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-        "rule_files: [recording.yaml]\n"
-        "scrape_configs:\n"
-        "  - job_name: kvcache\n"
-        "    honor_labels: true\n"
-        f"    static_configs: [{{targets: ['127.0.0.1:{exporter_port}']}}]\n"
-    )
-    url = f"http://127.0.0.1:{port}"
-    data = f"--storage.tsdb.path={folder / 'data'}"
-    command = ["prometheus", f"--config.file={config}", data, f"--web.listen-address=127.0.0.1:{port}"]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    with running(process):
-        wait_until("Prometheus being ready", lambda: requests.get(f"{url}/-/ready", timeout=1).ok)
-        yield url
-
-
-def _play(folder: Path, stack: ExitStack) -> tuple[str, float, float]:
-    """Play the whole recording; Prometheus' URL and the seconds it began and ended at."""
-    engines = load_recording()
-    began = time.time()
-    lead = 6.0
-
-    def clock() -> float:
-        return max(0.0, time.time() - began - lead) * SPEED
-
-    servers = [stack.enter_context(closing(EngineServer(engine, clock))) for engine in engines]
-    writers = [stack.enter_context(closing(LogWriter(e, folder / e.log_name))) for e in engines]
-    config, port = folder / "kvcache.yaml", free_port()
-    addresses = ", ".join(f"'{server.address}'" for server in servers)
-    config.write_text(
-        "scrape: {interval: 500ms, timeout: 500ms, max_age: 250ms}\n"
-        f"targets: [{{engine: auto, static: [{addresses}]}}]\n"
-        "requests:\n"
-        f"  - {{name: gateway, format: vllm, paths: ['{folder}/gateway.jsonl'], start_at: beginning}}\n"
-        f"  - {{name: sglang, format: sglang_metrics_file, paths: ['{folder}/request-metrics.jsonl'],"
-        " start_at: beginning, model_name: tiny-llama}\n"
-    )
-    stack.enter_context(running(start_exporter(config, port, folder / "exporter.log")))
-    url = stack.enter_context(_prometheus(folder, port))
-    while clock() < max(engine.length for engine in engines):
-        for writer in writers:
-            writer.write_until(clock())
-        time.sleep(0.1)
-    time.sleep(3)
-    return url, began, time.time()
-
-
 def _has_data(url: str, expr: str, begin: float, end: float) -> bool:
     parameters: dict[str, str] = {"query": expr, "start": str(begin), "end": str(end), "step": "1"}
     reply = requests.post(f"{url}/api/v1/query_range", data=parameters, timeout=20)
@@ -132,8 +74,7 @@ def _excuse(asked: Asked) -> str:
 
 def test_every_query_of_every_board_has_data(tmp_path: Path) -> None:
     """A query that stays empty fails, unless UNSEEN or TOO_SHORT say why the recording cannot show it."""
-    with ExitStack() as stack:
-        url, begin, end = _play(tmp_path, stack)
+    with played(tmp_path, SPEED) as (url, (begin, end)):
         empty = [asked for asked in _asked() if not _has_data(url, asked.expr, begin, end)]
         for asked in empty:
             print(f"{asked.board}: {asked.panel} {asked.ref_id}: {_excuse(asked) or 'EMPTY'}")
