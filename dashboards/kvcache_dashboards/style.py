@@ -126,7 +126,8 @@ def stacked(panel: timeseries.Panel) -> timeseries.Panel:
 def over_decades(panel: timeseries.Panel) -> timeseries.Panel:
     """For latencies of hits beside those of misses: on a linear axis the hits lie on the zero line."""
     scale = common.ScaleDistributionConfig().type(shared.ScaleDistribution.LOG).log(10)
-    return panel.scale_distribution(scale)
+    # An area under a line means nothing where there is no zero.
+    return panel.scale_distribution(scale).fill_opacity(0)
 
 
 def with_line(panel: timeseries.Panel, value: float) -> timeseries.Panel:
