@@ -11,6 +11,7 @@ from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.exposition import Renderer
 from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.fleet import Fleet
 from kvcache_exporter.scrape.scheduler import Job, Scheduler
 
 PAGE = b'vllm:prompt_tokens_total{model_name="m",engine="0"} 5\n'
@@ -127,6 +128,18 @@ def test_a_target_that_left_is_gone_from_the_page_at_once(scheduler: Scheduler) 
     assert texts == ['kvcache_target_up{target="a",engine="vllm"} 1.0\n']
     assert scheduler.jobs["a"] is kept, "a known target keeps its history"
     assert targets["b"].closed
+
+
+def test_a_target_that_left_is_no_measure_for_its_model_any_more() -> None:
+    """Else the replicas that are left would warm up against one that is not there."""
+    fleet = Fleet()
+    fleet.report("a", ["m"], 900, 1000, warm=True)
+    scheduler = Scheduler(interval=60.0, concurrency=2)
+    collector = TargetCollector("a", ENGINES, fleet=fleet)
+    scheduler.set_jobs({"a": lambda: Job("a", collector, Answering(), Renderer())})
+    scheduler.set_jobs({})
+    assert fleet.hit_ratio(["m"], but="b") is None
+    scheduler.stop()
 
 
 def test_a_fault_of_ours_is_counted_and_stops_nothing(

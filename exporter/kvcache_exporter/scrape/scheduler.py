@@ -89,14 +89,17 @@ class Scheduler:
         with self._lock:
             gone = [self._jobs.pop(key) for key in self._jobs.keys() - wanted.keys()]
             spread = min(self.interval, _SPREAD_PER_TARGET * len(wanted))
-            for key in wanted.keys() - self._jobs.keys():
+            new = wanted.keys() - self._jobs.keys()
+            for key in new:
                 job = wanted[key]()
                 # Spread by name, so that a fleet is not asked all at once and keeps its order over restarts.
                 job.due = now + spread * crc32(job.name.encode()) / 2**32
                 self._jobs[key] = job
         for job in gone:
             job.fetcher.close()
-        self._wake.set()
+            job.collector.cold.gone()
+        if new:
+            self._wake.set()
 
     def freshen(self, max_age: float, budget: float) -> None:
         """Scrape what is older than `max_age` seconds, but wait no longer than `budget` seconds, and never
