@@ -48,10 +48,10 @@ def read_config(path: Path) -> Config:
 class App:
     """Everything that runs. `reload` swaps the configuration; a bad file leaves the old one in force."""
 
-    def __init__(self, path: Path, config: Config | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         """Raises ConfigError, and StateError if the state file cannot be used."""
         self.path = path
-        self.config = config or read_config(path)
+        self.config = read_config(path)
         self.reloaded = time.time()
         """Unix time of the last configuration that was taken."""
         self.reload_ok = True

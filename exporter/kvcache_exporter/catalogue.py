@@ -35,7 +35,6 @@ WINDOWS: dict[str, float] = {"1m": 60.0, "5m": 300.0, "1h": 3600.0}
 """Values of the label `window` and their length in seconds."""
 TIERS = ("device", "host", "disk", "remote")
 PHASES = ("cold", "warm")
-WRITE_TTLS = ("default", "5m", "30m", "1h", "12h")
 
 SCRAPE_FAILURE_REASONS = (
     "timeout",
@@ -69,7 +68,6 @@ PARSE_FAILURE_REASONS = (
     "internal",
 )
 REQUEST_ERROR_REASONS = ("rate_limited", "client_error", "server_error", "aborted", "failed")
-ROTATION_REASONS = ("renamed", "truncated", "new_file")
 
 SECONDS_BUCKETS = (
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0,

@@ -8,6 +8,7 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.demo.answers import percent, quantile
 from kvcache_exporter.model import Distribution
 from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.derive import token_increases
 
 _HEADS = (
     "target",
@@ -110,12 +111,7 @@ def _quantiles(ttft: Distribution | None) -> tuple[float, float] | None:
 
 def _step(collector: TargetCollector) -> tuple[float, float]:
     step = collector.last_step()
-    pairs = [
-        (step.increase(item.cached), step.increase(item.prompt))
-        for item in collector.watched.values()
-        if step and item.cached and item.prompt
-    ]
-    return sum(cached for cached, _ in pairs), sum(prompt for _, prompt in pairs)
+    return token_increases(collector.watched.values(), step) if step else (0.0, 0.0)
 
 
 def _ttft_by_phase(collector: TargetCollector) -> dict[str, Distribution]:

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         return (time.monotonic() - started) * float(arguments.speed)
 
     length = max(engine.length for engine in engines) / arguments.speed + 2.0
-    end = started + min(arguments.duration or length, length if arguments.duration is None else 1e9)
+    end = started + (arguments.duration or length)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvcache-demo-")))
         servers = [

@@ -6,6 +6,7 @@ import msgspec
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.model import Distribution, Sample
+from kvcache_exporter.scrape.derive import token_increases
 from kvcache_exporter.scrape.fleet import Fleet
 from kvcache_exporter.scrape.lifecycle import ColdRule, Life, Lifecycle, Phase, Signs, Traffic
 from kvcache_exporter.scrape.phases import PhaseSplitter, Split
@@ -133,12 +134,7 @@ def signs(plan: Plan, values: list[float], *, went_back: bool) -> Signs:
 
 
 def _traffic(items: Iterable[Watched], span: Span | None) -> Traffic:
-    pairs = [
-        (span.increase(item.cached), span.increase(item.prompt))
-        for item in items
-        if span and item.cached and item.prompt
-    ]
-    return Traffic(sum(cached for cached, _ in pairs), sum(prompt for _, prompt in pairs))
+    return Traffic(*token_increases(items, span)) if span else Traffic(0.0, 0.0)
 
 
 def forgotten(saved: Mapping[str, bytes], now: float) -> list[str]:

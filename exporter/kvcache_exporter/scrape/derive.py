@@ -1,7 +1,7 @@
 """What is made of increases: ratios and rates over windows, and the anomalies that forbid them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kvcache_exporter import catalogue as c
@@ -33,6 +33,16 @@ def token_hit_ratio(watched: Watched, span: Span) -> float | None:
     if watched.doubt and span.increase(watched.doubt) > 0:
         return None
     return ratio(span.increase(watched.cached), span.increase(watched.prompt))
+
+
+def token_increases(items: Iterable[Watched], span: Span) -> tuple[float, float]:
+    """Cached and prompt tokens of all keys together; keys whose cached tokens are in doubt are left out."""
+    pairs = [
+        (span.increase(item.cached), span.increase(item.prompt))
+        for item in items
+        if item.cached and item.prompt and not (item.doubt and span.increase(item.doubt) > 0)
+    ]
+    return sum(cached for cached, _ in pairs), sum(prompt for _, prompt in pairs)
 
 
 def request_hit_counts(watched: Watched, span: Span) -> tuple[float, float] | None:

@@ -1,11 +1,10 @@
 """One target as a whole: all ranks added up, then divided."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.scrape.collector import TargetCollector
-from kvcache_exporter.scrape.derive import ratio, request_hit_counts
+from kvcache_exporter.scrape.derive import ratio, request_hit_counts, token_increases
 from kvcache_exporter.windows import Terms
 
 
@@ -24,24 +23,15 @@ def summarise(collector: TargetCollector, window: float) -> Summary:
     if span is None or not collector.up:
         return Summary()
     items = collector.watched.values()
-    tokens = [
-        (span.increase(item.cached), span.increase(item.prompt))
-        for item in items
-        if item.cached and item.prompt and not (item.doubt and span.increase(item.doubt))
-    ]
     requests = [counts for item in items if (counts := request_hit_counts(item, span))]
+    hits, long_requests = (sum(column) for column in zip((0.0, 0.0), *requests, strict=True))
 
     def rate(terms: list[Terms]) -> float | None:
         return sum(map(span.increase, terms)) / span.seconds if terms else None
 
     return Summary(
-        _divide(tokens),
-        _divide(requests),
+        ratio(*token_increases(items, span)),
+        ratio(hits, long_requests),
         rate([terms for item in items if (terms := item.counters.get(c.PREEMPTIONS))]),
         rate([terms for item in items if (terms := item.counters.get(c.EVICTED_TOKENS))]),
     )
-
-
-def _divide(pairs: Iterable[tuple[float, float]]) -> float | None:
-    found = list(pairs)
-    return ratio(sum(part for part, _ in found), sum(whole for _, whole in found))
