@@ -5,19 +5,20 @@ from kvcache_exporter.config.labels import label_name_problem
 from kvcache_exporter.config.load import load_config
 from kvcache_exporter.config.mask import masked
 from kvcache_exporter.config.schema import (
-    BasicAuth,
     Config,
-    DnsDiscovery,
-    EventSource,
-    FileDiscovery,
     FullHitConfig,
-    HttpSettings,
     LimitsConfig,
     OutcomeConfig,
-    RequestSource,
     ScrapeConfig,
     ShardConfig,
     StateConfig,
+)
+from kvcache_exporter.config.source_sections import EventSource, RequestSource
+from kvcache_exporter.config.target_sections import (
+    BasicAuth,
+    DnsDiscovery,
+    FileDiscovery,
+    HttpSettings,
     TargetGroup,
     TlsSettings,
 )

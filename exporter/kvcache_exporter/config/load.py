@@ -13,7 +13,8 @@ from yaml.nodes import MappingNode, Node
 
 from kvcache_exporter.config.document import Document, RejectedError, did_you_mean, is_null, join, quote
 from kvcache_exporter.config.kinds import NonEmpty, Unique
-from kvcache_exporter.config.schema import Config, Problems, Section
+from kvcache_exporter.config.schema import Config
+from kvcache_exporter.config.section import Problems, Section
 
 Entries = dict[str, tuple[Node, Node]]
 Root = TypeVar("Root", bound=Section)

@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 
 from kvcache_exporter.config.load import section_hints
-from kvcache_exporter.config.schema import Config, Section
+from kvcache_exporter.config.schema import Config
+from kvcache_exporter.config.section import Section
 
 
 def masked(config: Config) -> str:

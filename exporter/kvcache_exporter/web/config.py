@@ -17,7 +17,7 @@ from yaml.nodes import Node, ScalarNode
 from kvcache_exporter.config.document import Document, found, join, quote
 from kvcache_exporter.config.kinds import BOOLEAN
 from kvcache_exporter.config.load import load_section
-from kvcache_exporter.config.schema import Problems, Section
+from kvcache_exporter.config.section import Problems, Section
 from kvcache_exporter.errors import ConfigError, KVCacheError
 from kvcache_exporter.web.auth import BasicAuth
 from kvcache_exporter.web.tls import TlsServer

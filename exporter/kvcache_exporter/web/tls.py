@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from kvcache_exporter.config.kinds import BOOLEAN, NAME, SECRET_FILE, Choice
-from kvcache_exporter.config.schema import Problems, Section
+from kvcache_exporter.config.section import Problems, Section
 from kvcache_exporter.errors import KVCacheError
 
 VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}

@@ -1,0 +1,59 @@
+"""The part of the configuration that says which usage logs and KV events to read."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kvcache_exporter.config import kinds
+from kvcache_exporter.config import labels as label_kinds
+from kvcache_exporter.config.endpoint import ENDPOINT
+from kvcache_exporter.config.section import MIB, Problems, Section
+from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS
+
+CUSTOM_FIELDS = frozenset((*CUSTOM_PATHS, *CUSTOM_LITERALS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSource(Section):
+    name: Annotated[str, kinds.NAME]
+    format: Annotated[str, kinds.Choice("format")] = "auto"
+    paths: Annotated[tuple[Annotated[str, kinds.FILE], ...], kinds.NonEmpty()]
+    start_at: Annotated[str, kinds.Choice("position", ("beginning", "end"))] = "end"
+    group_by: Annotated[str, kinds.TEXT] = ""
+    model_name: Annotated[str, kinds.TEXT] = ""
+    provider: Annotated[str, kinds.TEXT] = ""
+    fields: Annotated[tuple[tuple[str, str], ...], label_kinds.Fields(CUSTOM_FIELDS)] = ()
+    max_line_bytes: Annotated[int, kinds.size(1 << 10, 256 * MIB)] = 8 * MIB
+
+    def problems(self) -> Problems:
+        if self.format == "custom" and "prompt_tokens" not in dict(self.fields):
+            yield "fields", "format custom needs fields with prompt_tokens; add it"
+        if self.format != "custom" and self.fields:
+            yield "fields", f"only format custom has fields, this one is {self.format}; remove them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSource(Section):
+    target: Annotated[str, kinds.NAME]
+    endpoint: Annotated[str, ENDPOINT]
+    replay: Annotated[str | None, ENDPOINT] = None
+    topic: Annotated[str, kinds.TEXT] = ""
+    bind: Annotated[bool, kinds.BOOLEAN] = False
+    ranks: Annotated[int, kinds.integer(1, 1024)] = 1
+    model_name: Annotated[str, kinds.TEXT] = ""
+
+    def problems(self) -> Problems:
+        if self.endpoint.startswith("tcp://*") and not self.bind:
+            yield "endpoint", "the host * can only be listened on; name the engine's host, or set bind: true"
+        if (self.replay or "").startswith("tcp://*"):
+            yield "replay", "the host * cannot be connected to; name the engine's host"
+        for key in ("endpoint", "replay"):
+            endpoint = getattr(self, key)
+            if self.ranks > 1 and endpoint is not None:
+                yield from self._rank_problems(key, endpoint)
+
+    def _rank_problems(self, key: str, endpoint: str) -> Problems:
+        port = endpoint.rpartition(":")[2]
+        if not endpoint.startswith("tcp://"):
+            yield key, "only tcp endpoints have a port for each rank; use tcp or set ranks: 1"
+        elif int(port) + self.ranks - 1 > 65535:
+            yield key, f"the last of {self.ranks} ranks would have a port above 65535; use lower ports"
