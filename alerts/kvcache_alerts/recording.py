@@ -413,5 +413,13 @@ MODEL_PREFILL_SECONDS_PER_1K = _rule(
     ),
     "Seconds of prefill for 1,000 prompt tokens that the cache did not hold.",
 )
+MODEL_PREFILL_SECONDS_SAVED_RATE = _rule(
+    "model",
+    "kvcache_prefill_seconds_saved",
+    "rate5m",
+    f"{MODEL_CACHED_PROMPT_TOKENS_RATE.record} * {MODEL_PREFILL_SECONDS_PER_1K.record} / 1000",
+    "Seconds of prefill a second that the cache spared a model's replicas: its cached tokens at the measured "
+    "time of a computed one. Times the GPUs of a replica these are GPU-seconds.",
+)
 
 RULES: tuple[RecordingRule, ...] = tuple(_ALL)

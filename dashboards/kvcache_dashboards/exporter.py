@@ -52,9 +52,10 @@ def board(options: Options) -> Board:
                 Placed(intake.followed_blocks(q), 8, 7),
             )),
             Row("How big is it?", (
-                Placed(active_series(q), 8, 7),
-                Placed(dropped_series(q), 8, 7),
-                Placed(discovery_failures(q), 8, 7),
+                Placed(active_series(q), 7, 7),
+                Placed(dropped_series(q), 7, 7),
+                Placed(discovery_failures(q), 6, 7),
+                Placed(price_table(q), 4, 7),
             )),
         ),
     )  # fmt: skip
@@ -104,6 +105,17 @@ def version(q: Scope) -> stat.Panel:
         sparkline=False,
     )
     return s.with_names(panel)
+
+
+def price_table(q: Scope) -> stat.Panel:
+    return s.stat_panel(
+        "Price table of",
+        "The date of the configured price table. Costs are as right as these prices.",
+        s.MOMENT,
+        Query(f"1000 * min({q.series(c.PRICE_TABLE_TIME)})", "prices"),
+        no_value="No price table configured",
+        sparkline=False,
+    )
 
 
 def up_over_time(q: Scope) -> timeseries.Panel:

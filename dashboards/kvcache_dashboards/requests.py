@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import heatmap, stat, timeseries
 
 from kvcache_alerts import recording as r
-from kvcache_alerts.promql import LOG_MODEL, SOURCE_MODEL, TARGET_MODEL
+from kvcache_alerts.promql import LOG_MODEL, MODEL, SOURCE_MODEL, TARGET_MODEL
 from kvcache_dashboards import model_tables
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
@@ -54,7 +54,12 @@ def board(options: Options) -> Board:
                 Placed(tokens_by_kind(q), 8, 7),
                 Placed(written_tokens(q), 8, 7),
                 Placed(read_per_written(q), 8, 7),
-                Placed(errors(q), 24, 7),
+                Placed(cost(q), 8, 7),
+                Placed(savings(q), 8, 7),
+                Placed(prefill_saved(q), 8, 7),
+                Placed(unpriced(q), 8, 7),
+                Placed(rewarms(q), 8, 7),
+                Placed(errors(q), 8, 7),
             )),
         ),
     )  # fmt: skip
@@ -242,6 +247,69 @@ def read_per_written(q: Scope) -> timeseries.Panel:
         no_value="No provider bills writes",
     )
     return s.with_line(panel, 1)
+
+
+_NO_PRICES = "No price table configured"
+
+
+def cost(q: Scope) -> timeseries.Panel:
+    by = ("provider", "model_name")
+    return s.timeseries_panel(
+        "Cost an hour",
+        "By the configured price table, cache reads and writes included. The exporter board shows the "
+        "table's date.",
+        s.DOLLARS,
+        Query(f"3600 * {q.rate(c.REQUEST_COST, by)}", "{{provider}} {{model_name}}"),
+        no_value=_NO_PRICES,
+    )
+
+
+def savings(q: Scope) -> timeseries.Panel:
+    by = ("provider", "model_name")
+    saved = f"{q.rate(c.REQUEST_COST_WITHOUT_CACHE, by)} - {q.rate(c.REQUEST_COST, by)}"
+    panel = s.timeseries_panel(
+        "Saved by the cache an hour",
+        "What the same requests would have cost without a cache, less what they cost. Below zero, writes are "
+        "paid for and not read back.",
+        s.DOLLARS,
+        Query(f"3600 * ({saved})", "{{provider}} {{model_name}}"),
+        no_value=_NO_PRICES,
+        signed=True,
+    )
+    return s.with_line(panel, 0)
+
+
+def prefill_saved(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Prefill saved by self-hosted engines",
+        "Seconds of prefill a second that the cache spared: cached tokens at the measured time of a computed "
+        "one. 1 is one replica's worth of prefill; times the GPUs of a replica it is GPU-seconds.",
+        s.SECONDS_PER_SECOND,
+        Query(q.recorded(r.MODEL_PREFILL_SECONDS_SAVED_RATE, MODEL), "{{model_name}}"),
+        no_value="No prefill time on the engines' pages",
+    )
+
+
+def unpriced(q: Scope) -> timeseries.Panel:
+    by = ("provider", "model_name")
+    return s.timeseries_panel(
+        "Requests without a price",
+        "In no cost and no saving: the price table lacks the model, or the log does not say what was billed.",
+        s.REQUESTS_PER_SECOND,
+        Query(q.rate(c.REQUESTS_UNPRICED, by), "{{provider}} {{model_name}}"),
+        no_value=_NO_PRICES,
+    )
+
+
+def rewarms(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Shared prefixes lost (estimate)",
+        "Times the cached prefix of a group fell below its established floor. Requests of another kind in "
+        "the same group look the same; the Pressure board has the exact count from KV events.",
+        s.PER_SECOND,
+        Query(q.rate(c.REQUEST_REWARMS, ("source", "group")), "{{source}} {{group}}"),
+        no_value=s.NO_LOG,
+    )
 
 
 def errors(q: Scope) -> timeseries.Panel:

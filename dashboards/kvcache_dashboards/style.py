@@ -18,7 +18,9 @@ NO_EVENTS = "No KV events configured"
 DATASOURCE = shared.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 RATIO, SECONDS, TOKENS, COUNT, TIMES = "percentunit", "s", "short", "short", "x"
+SECONDS_PER_SECOND = "s/s"
 TOKENS_PER_SECOND, BLOCKS_PER_SECOND, REQUESTS_PER_SECOND = "tokens/s", "blocks/s", "reqps"
+DOLLARS = "currencyUSD"
 PER_SECOND, BYTES, MOMENT, YES_NO = "cps", "bytes", "dateTimeAsIso", "bool_yes_no"
 
 GOOD, WARN, BAD, NEUTRAL, FAINT = "green", "orange", "red", "blue", "gray"
@@ -73,9 +75,12 @@ def timeseries_panel(
     *queries: Query,
     colors: Mapping[str, str] | None = None,
     no_value: str = NO_TRAFFIC,
+    signed: bool = False,
 ) -> timeseries.Panel:
-    """`colors` fixes the colours of series by their names."""
-    panel = common_parts(timeseries.Panel(), title, description, unit, no_value).min(0)
+    """`colors` fixes the colours of series by their names; the axis of `signed` values may go below 0."""
+    panel = common_parts(timeseries.Panel(), title, description, unit, no_value)
+    if not signed:
+        panel.min(0)
     panel.line_width(1).fill_opacity(8).show_points(shared.VisibilityMode.NEVER).span_nulls(False)
     panel.tooltip(
         common.VizTooltipOptions().mode(shared.TooltipDisplayMode.MULTI).sort(shared.SortOrder.DESCENDING)

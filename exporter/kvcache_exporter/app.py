@@ -9,7 +9,7 @@ from pathlib import Path
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.config import Config, EventSource, RequestSource, load_config
 from kvcache_exporter.engines import ENGINES
-from kvcache_exporter.errors import ConfigError, KVCacheError
+from kvcache_exporter.errors import ConfigError, KVCacheError, PricesError
 from kvcache_exporter.events.source import EventOptions
 from kvcache_exporter.events.sources import EventSources
 from kvcache_exporter.exposition import Chunk
@@ -18,6 +18,7 @@ from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.custom import check_fields
 from kvcache_exporter.requests.outcome import FullHit
+from kvcache_exporter.requests.prices import Prices, load_prices
 from kvcache_exporter.requests.source import LogSource, SourceOptions
 from kvcache_exporter.scrape.scheduler import Scheduler
 from kvcache_exporter.state import StateStore
@@ -30,7 +31,11 @@ _LOG_SECONDS = 1.0
 
 
 def read_config(path: Path) -> Config:
-    """Raises ConfigError with every problem of the file."""
+    """Raises ConfigError with every problem of the file and of the price table it names."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[Config, Prices | None]:
     config = load_config(
         path,
         engines=["auto", *(engine.name for engine in ENGINES)],
@@ -42,7 +47,15 @@ def read_config(path: Path) -> Config:
                 check_fields(dict(source.fields))
             except ValueError as error:
                 raise ConfigError([f"{path}: requests[{number}].fields: {error}"]) from error
-    return config
+    try:
+        return config, _load_prices(config)
+    except PricesError as error:
+        raise ConfigError([f"{path}: prices.file: {error}"]) from error
+
+
+def _load_prices(config: Config) -> Prices | None:
+    wanted = config.prices
+    return load_prices(Path(wanted.file), wanted.as_of) if wanted else None
 
 
 class App:
@@ -51,7 +64,7 @@ class App:
     def __init__(self, path: Path) -> None:
         """Raises ConfigError, and StateError if the state file cannot be used."""
         self.path = path
-        self.config = read_config(path)
+        self.config, self.prices = _read(path)
         self.reloaded = time.time()
         """Unix time of the last configuration that was taken."""
         self.reload_ok = True
@@ -100,10 +113,11 @@ class App:
     def reload(self) -> str | None:
         """None if the file's configuration is in force, else why the old one still is."""
         try:
-            config = read_config(self.path)
+            config, prices = _read(self.path)
             if _state_path(config) != _state_path(self.config):
                 raise ConfigError([f"{self.path}: state.path cannot change while running; restart"])
             with self._lock:
+                self.prices = prices
                 self._open_sources(config)
                 self._events.use(_event_options(source, config) for source in config.events)
                 self._failures_before += self._targets.failures
@@ -144,6 +158,8 @@ class App:
             for key in self._sources.keys() - wanted.keys():
                 self._sources[key].close()
             self._sources = {key: self._sources.get(key) or opened[key] for key in wanted}
+            for source in self.sources:
+                source.ledger.prices = self.prices
 
     def _refresh_targets(self) -> None:
         self._targets.refresh(time.monotonic())

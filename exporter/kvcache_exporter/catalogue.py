@@ -8,7 +8,8 @@ run from 0 to 1.
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["counter", "gauge", "histogram", "info"]
+Kind = Literal["counter", "gauge", "histogram", "info", "unknown"]
+"""`unknown` (OpenMetrics) is for a running sum that may also fall."""
 PREFIX = "kvcache_"
 
 
@@ -373,6 +374,42 @@ REQUEST_ERRORS = _metric(
     (*REQ, "reason"),
     "Requests that failed; they are in no other request metric.",
 )
+REQUEST_COST = _metric(
+    "counter",
+    _REQUESTS,
+    "request_cost_usd_total",
+    REQ,
+    "Cost of requests by the configured price table, in US dollars, cache reads and writes included.",
+)
+REQUEST_COST_WITHOUT_CACHE = _metric(
+    "counter",
+    _REQUESTS,
+    "request_cost_without_cache_usd_total",
+    REQ,
+    "What the same requests would have cost had nothing been read from or written to a cache, in US dollars.",
+)
+REQUEST_SAVINGS = _metric(
+    "unknown",
+    _REQUESTS,
+    "request_savings_usd_total",
+    REQ,
+    "What the cache has saved, in US dollars; falls while writes are paid for and not read. For a rate take "
+    "that of the cost without cache less that of the cost.",
+)
+REQUESTS_UNPRICED = _metric(
+    "counter",
+    _REQUESTS,
+    "requests_unpriced_total",
+    REQ,
+    "Requests in no cost: their model is not in the price table, or the log does not say what was billed.",
+)
+REQUEST_REWARMS = _metric(
+    "counter",
+    _REQUESTS,
+    "request_rewarms_total",
+    REQ,
+    "Times the cached prefix of a group fell below its established floor: an estimate of re-warming.",
+)
 
 # From the logs themselves.
 _LOGS = "Logs"
@@ -501,6 +538,16 @@ CONFIG_RELOAD_TIME = _metric(
     "exporter_config_last_reload_success_timestamp_seconds",
     (),
     "Unix time of the last attempt to load the configuration that succeeded.",
+)
+PRICE_TABLE_TIME = _metric(
+    "gauge",
+    _EXPORTER,
+    "price_table_timestamp_seconds",
+    (),
+    "Unix time the configured price table is of, as the configuration or else the file's time says.",
+)
+PRICE_TABLE_MODELS = _metric(
+    "gauge", _EXPORTER, "price_table_models", (), "Models that the configured price table has prices for."
 )
 DISCOVERY_FAILURES = _metric(
     "counter",

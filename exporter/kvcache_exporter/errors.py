@@ -3,6 +3,7 @@
 KVCacheError
 ├── ConfigError      the configuration file is wrong; holds every problem found
 ├── ScrapeError      one target could not be read; its reason is a closed label value
+├── PricesError      a price table cannot be used
 ├── RecordError      one log line could not be read; its reason is a closed label value
 └── StateError       the state file cannot be used
 """
@@ -28,6 +29,10 @@ class ScrapeError(KVCacheError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class PricesError(KVCacheError):
+    """The price table cannot be read, or holds no price."""
 
 
 class RecordError(KVCacheError):

@@ -21,6 +21,8 @@ class Chunk(NamedTuple):
 
 Block = Mapping[Metric, Chunk]
 """What one source (a target, a log, the exporter itself) has to say, by family."""
+_CLASSIC_KINDS = {"info": "gauge", "unknown": "untyped"}
+"""What the Prometheus format calls the kinds that only OpenMetrics has."""
 Extra = tuple[tuple[str, str], ...]
 """Labels from the configuration that every sample of a source carries."""
 
@@ -88,7 +90,7 @@ class Renderer:
 
 def header(metric: Metric, *, openmetrics: bool) -> str:
     name = metric.family if openmetrics else metric.name
-    kind = "gauge" if metric.kind == "info" and not openmetrics else metric.kind
+    kind = metric.kind if openmetrics else _CLASSIC_KINDS.get(metric.kind, metric.kind)
     return f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n"
 
 

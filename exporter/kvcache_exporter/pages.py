@@ -79,6 +79,9 @@ class ExporterPages:
         yield Sample(c.BUILD_INFO, (__version__, platform.python_version()), 1.0)
         yield Sample(c.CONFIG_RELOAD_OK, (), float(self._app.reload_ok))
         yield Sample(c.CONFIG_RELOAD_TIME, (), self._app.reloaded)
+        if prices := self._app.prices:
+            yield Sample(c.PRICE_TABLE_TIME, (), prices.as_of)
+            yield Sample(c.PRICE_TABLE_MODELS, (), float(len(prices.table)))
         yield Sample(c.DISCOVERY_FAILURES, (), float(self._app.discovery_failures))
         yield Sample(c.ACTIVE_SERIES, (), float(self._page.active))
 

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 SPEED = 7.0
 _NO_EVENTS = "no KV events are recorded"
 _NO_TIERS = "the recorded engines have one tier"
+_NO_PRICES = "the demo has no price table"
 _ALL_WELL = "nothing of this kind happens in the recording"
 # Metrics and fragments of expressions that the recording cannot show, with the reason.
 UNSEEN = {
@@ -31,6 +32,9 @@ UNSEEN = {
     "target_model:kvcache_rewarmed_blocks:rate5m": _NO_EVENTS,
     "target_model:kvcache_stored_tokens:rate5m": _NO_TIERS,
     "kvcache_loaded_tokens_total": _NO_TIERS,
+    "kvcache_request_cost_usd_total": _NO_PRICES,
+    "kvcache_requests_unpriced_total": _NO_PRICES,
+    "kvcache_price_table_timestamp_seconds": _NO_PRICES,
     "kvcache_request_errors_total": _ALL_WELL,
     "kvcache_exporter_dropped_series_total": _ALL_WELL,
     'kvcache_target_info{hit_basis="lookup"}': "both recorded engines count prompt tokens",

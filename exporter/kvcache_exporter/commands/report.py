@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.commands.progress import Progress
@@ -12,6 +13,7 @@ from kvcache_exporter.errors import KVCacheError, RecordError
 from kvcache_exporter.requests.files import read_lines
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry, Format
+from kvcache_exporter.requests.prices import load_prices
 from kvcache_exporter.requests.report import Report
 
 
@@ -25,6 +27,12 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
     add_format_arguments(parser)
+    parser.add_argument(
+        "--prices",
+        type=Path,
+        metavar="F",
+        help="price table in LiteLLM's field names; adds cost and what the cache saved",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
@@ -38,7 +46,7 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    report = Report()
+    report = Report(prices=load_prices(arguments.prices) if arguments.prices else None)
     for file in arguments.files:
         with Progress(file) as progress:
             for entries in decoded(file, arguments, progress.update):

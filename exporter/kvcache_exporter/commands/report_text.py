@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from kvcache_exporter.model import OUTCOMES
 from kvcache_exporter.requests.report import SLICE_SECONDS, Report, Totals, quantile
+from kvcache_exporter.requests.tally import Money
 
 _BARS = "▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -49,6 +50,24 @@ def _miss_cost(totals: Totals) -> Iterator[str]:
         yield f"    {outcome:12} {totals.outcomes[outcome]:>10,} {len(values):>10,} {' '.join(cells)}"
     yield ""
     yield from _histogram(by_outcome)
+    yield from _money(totals.money)
+
+
+def _money(money: Money) -> Iterator[str]:
+    if not money.priced + money.unpriced:
+        return
+    if money.priced:
+        yield f"    cost ${money.cost:,.2f}, without a cache ${money.without_cache:,.2f}: {_saved(money)}"
+    if money.unpriced:
+        why = "the table lacks the model, or the log does not say what was billed"
+        yield f"    {money.unpriced:,} requests are in no cost: {why}"
+    yield ""
+
+
+def _saved(money: Money) -> str:
+    verb = "saved" if money.savings >= 0 else "lost, for writes are paid and not read back:"
+    share = abs(money.savings) / money.without_cache if money.without_cache else None
+    return f"{verb} ${abs(money.savings):,.2f} ({_percent(share).strip()})"
 
 
 def _histogram(by_outcome: dict[str, list[float]]) -> Iterator[str]:

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -185,6 +186,14 @@ class NonEmpty:
     """Mark of a list that must hold something."""
 
 
+def _date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+DATE = Scalar("date", "a date such as 2026-11-29", _date)
 TEXT = Scalar("text", "text", as_it_is)
 NAME = Scalar("text", "text that is not empty", lambda text: text or None)
 BOOLEAN = Scalar("boolean", "true or false", _TRUTH.get)

@@ -1,8 +1,8 @@
 """What the configuration holds: every key with its kind and default; the docs are tested against this."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from datetime import date
+from typing import Annotated
 
 from kvcache_exporter.config import kinds
 from kvcache_exporter.config.section import MIB, Problems, Seconds, Section
@@ -13,7 +13,6 @@ NOTHING_TO_DO = (
     "found neither targets nor requests, so there is nothing to do; add targets (engines to scrape), "
     'for example targets: [{static: ["localhost:8000"]}], or requests (usage logs to read)'
 )
-_NOT_YET = "this version cannot {} yet; remove it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +72,19 @@ class ShardConfig(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Section):
-    REFUSED: ClassVar[Mapping[str, str]] = {
-        "prices": _NOT_YET.format("price requests"),
-    }
+class PricesConfig(Section):
+    file: Annotated[str, kinds.SECRET_FILE]
+    as_of: Annotated[date | None, kinds.DATE] = None
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Section):
     scrape: ScrapeConfig = ScrapeConfig()
     targets: tuple[TargetGroup, ...] = ()
     requests: Annotated[tuple[RequestSource, ...], kinds.Unique("name")] = ()
     events: Annotated[tuple[EventSource, ...], kinds.Unique("target")] = ()
     outcome: OutcomeConfig = OutcomeConfig()
+    prices: PricesConfig | None = None
     limits: LimitsConfig = LimitsConfig()
     state: StateConfig = StateConfig()
     cold: ColdConfig = ColdConfig()

@@ -10,6 +10,7 @@ from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Sample, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit
+from kvcache_exporter.requests.prices import Prices
 from kvcache_exporter.requests.tally import Tally
 from kvcache_exporter.windows import History, Terms
 
@@ -43,6 +44,8 @@ class Ledger:
         self._groups: set[str] = set()
         self._admitted: dict[Group, Group] = {}
         self._changed: set[Group] = set()
+        self.prices: Prices | None = None
+        """Of no effect on what is counted already."""
         self._history = History(max(c.WINDOWS.values()))
 
     def add(self, entries: Sequence[Entry]) -> None:
@@ -55,7 +58,11 @@ class Ledger:
             else:
                 others.append(entry)  # type: ignore[arg-type]  # the only other kinds of Entry
         for group, records in batches.items():
-            self._tally(group).add(records, self._full_hit)
+            tally = self._tally(group)
+            tally.add(records, self._full_hit)
+            if self.prices:
+                # By the record's own model: a tally of `other` holds many.
+                tally.money.add(records, self.prices.of(*group[:2]))
             self._note_newest(record.timestamp for record in records)
         for other in others:
             self._add_other(other)

@@ -10,6 +10,8 @@ from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import OUTCOMES, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit, classify
+from kvcache_exporter.requests.prices import Prices
+from kvcache_exporter.requests.tally import Money
 
 OVERFLOW = "other"
 SLICE_SECONDS = 300.0
@@ -33,6 +35,7 @@ class Totals:
     written_tokens: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     ttft: dict[str, "array[float]"] = field(default_factory=lambda: defaultdict(lambda: array("d")))
+    money: Money = field(default_factory=Money)
 
     def add(self, record: RequestRecord, outcome: str) -> None:
         self.requests += 1
@@ -66,7 +69,9 @@ class Totals:
 class Report:
     """Takes in entries of one or several files."""
 
-    def __init__(self, full_hit: FullHit | None = None, *, most_groups: int = 1000) -> None:
+    def __init__(
+        self, full_hit: FullHit | None = None, *, prices: Prices | None = None, most_groups: int = 1000
+    ) -> None:
         self.totals = Totals()
         self.groups: dict[str, Totals] = {}
         self.failures: Counter[str] = Counter()
@@ -76,6 +81,7 @@ class Report:
         self.slices: dict[int, list[int]] = {}
         """Cached and prompt tokens by number of the five minutes since the epoch."""
         self._full_hit = full_hit or FullHit()
+        self.prices = prices
         self._most_groups = most_groups
 
     def add(self, entries: Iterable[Entry]) -> None:
@@ -91,8 +97,11 @@ class Report:
         outcome = classify(
             record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, self._full_hit
         )
-        self.totals.add(record, outcome)
-        self._group(record.group).add(record, outcome)
+        price = self.prices.of(record.provider, record.model_name) if self.prices else None
+        for totals in (self.totals, self._group(record.group)):
+            totals.add(record, outcome)
+            if self.prices:
+                totals.money.add((record,), price)
         if record.timestamp is not None and outcome != "unknown" and len(self.slices) < _MOST_SLICES:
             slot = self.slices.setdefault(int(record.timestamp // SLICE_SECONDS), [0, 0])
             slot[0] += record.cached_tokens or 0
@@ -108,7 +117,7 @@ class Report:
         return sorted(self.groups.items(), key=lambda item: (-item[1].uncached_tokens, item[0]))
 
     def as_json(self) -> dict[str, object]:
-        """Costs need prices, which this version does not read: they are null."""
+        """Money is null without prices."""
         ttft = self.totals.ttft_by_outcome()
         every = sorted(value for values in ttft.values() for value in values)
         return {
@@ -116,8 +125,6 @@ class Report:
             "outcomes": {o: n for o in OUTCOMES if (n := self.totals.outcomes[o])},
             "ttft": {outcome: _quantiles(values) for outcome, values in ttft.items()},
             "ttft_all": _quantiles(every),
-            "cost_usd": None,
-            "savings_usd": None,
             "errors": dict(self.errors),
             "parse_failures": dict(self.failures),
             "groups": [
@@ -139,6 +146,17 @@ def _figures(totals: Totals) -> dict[str, int | float | None]:
         "cached_tokens": totals.cached_tokens,
         "token_hit_ratio": totals.token_hit_ratio,
         "request_hit_ratio": totals.request_hit_ratio,
+        **_dollars(totals.money),
+    }
+
+
+def _dollars(money: Money) -> dict[str, int | float | None]:
+    known = money.priced > 0
+    return {
+        "cost_usd": round(money.cost, 6) if known else None,
+        "cost_without_cache_usd": round(money.without_cache, 6) if known else None,
+        "savings_usd": round(money.savings, 6) if known else None,
+        "unpriced_requests": money.unpriced,
     }
 
 

@@ -10,6 +10,38 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.model import OUTCOMES, Distribution, Outcome, RequestRecord, Sample
 from kvcache_exporter.requests.outcome import FullHit, classify
+from kvcache_exporter.requests.prices import Price
+from kvcache_exporter.requests.rewarm import Floor
+
+
+class Money(msgspec.Struct):
+    """US dollars, and how many requests they stand for."""
+
+    priced: int = 0
+    unpriced: int = 0
+    cost: float = 0.0
+    without_cache: float = 0.0
+
+    def add(self, records: Iterable[RequestRecord], price: Price | None) -> None:
+        for record in records:
+            bill = price.bill(record) if price else None
+            if bill is None:
+                self.unpriced += 1
+            else:
+                self.priced += 1
+                self.cost += bill.cost
+                self.without_cache += bill.without_cache
+
+    @property
+    def savings(self) -> float:
+        return self.without_cache - self.cost
+
+    def samples(self, labels: tuple[str, str, str, str]) -> Iterator[Sample]:
+        if self.priced + self.unpriced:
+            yield Sample(c.REQUEST_COST, labels, self.cost)
+            yield Sample(c.REQUEST_COST_WITHOUT_CACHE, labels, self.without_cache)
+            yield Sample(c.REQUEST_SAVINGS, labels, self.savings)
+            yield Sample(c.REQUESTS_UNPRICED, labels, float(self.unpriced))
 
 
 class Histogram(msgspec.Struct):
@@ -46,6 +78,8 @@ class Tally(msgspec.Struct):
     duration: dict[str, Histogram] = {}
     computed_tokens: Histogram | None = None
     cached_ratio: Histogram | None = None
+    money: Money = msgspec.field(default_factory=Money)
+    floor: Floor = msgspec.field(default_factory=Floor)
 
     def add(self, records: Sequence[RequestRecord], full_hit: FullHit) -> None:
         by_outcome: dict[Outcome, list[RequestRecord]] = {}
@@ -56,6 +90,7 @@ class Tally(msgspec.Struct):
             by_outcome.setdefault(outcome, []).append(record)
         for outcome, found in by_outcome.items():
             self._add_outcome(outcome, found)
+        self.floor.observe(records)
 
     def _add_outcome(self, outcome: Outcome, records: list[RequestRecord]) -> None:
         columns = list(zip(*records, strict=True))
@@ -105,6 +140,8 @@ class Tally(msgspec.Struct):
             yield Sample(c.REQUEST_PROMPT_TOKENS, labels, float(self.prompt_tokens))
             yield Sample(c.REQUEST_CACHED_TOKENS, labels, float(self.cached_tokens))
             yield Sample(c.REQUEST_OUTPUT_TOKENS, labels, float(self.output_tokens))
+            yield Sample(c.REQUEST_REWARMS, labels, float(self.floor.events))
+        yield from self.money.samples(labels)
         for ttl, tokens in sorted(self.written_tokens.items()):
             yield Sample(c.REQUEST_WRITTEN_TOKENS, (*labels, ttl), float(tokens))
         for reason, count in sorted(self.errors.items()):
