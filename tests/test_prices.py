@@ -1,6 +1,7 @@
 """Money: every figure against exact arithmetic on the price table's own numbers, and nothing guessed."""
 
 import json
+import time
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -201,6 +202,13 @@ def test_without_a_table_there_is_no_series_of_money() -> None:
     assert not {s.metric for s in ledger.samples()} & {c.REQUEST_COST, c.REQUEST_SAVINGS, c.REQUESTS_UNPRICED}
 
 
+def _wait_for_lines(app: App, lines: int) -> None:
+    deadline = time.monotonic() + 30
+    while app.sources[0].ledger.health.lines < lines:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_a_reload_takes_the_new_prices_for_what_comes_then(tmp_path: Path) -> None:
     rates = {"output_cost_per_token": 0.0, "cache_read_input_token_cost": 1e-7}
     written(tmp_path / "p.json", {"m": {**rates, "input_cost_per_token": 1e-6}})
@@ -212,15 +220,16 @@ def test_a_reload_takes_the_new_prices_for_what_comes_then(tmp_path: Path) -> No
         "prices: {file: p.json}\n"
     )
     app = App(config)
+    app.start()
     line = json.dumps({"p": 1_000_000, "c": 0, "o": 0, "m": "m"}) + "\n"
     with log.open("a") as out:
         out.write(line)
-    app.sources[0].poll(1.0)
+    _wait_for_lines(app, 1)
     written(tmp_path / "p.json", {"m": {**rates, "input_cost_per_token": 3e-6}})
     assert app.reload() is None
     with log.open("a") as out:
         out.write(line)
-    app.sources[0].poll(2.0)
+    _wait_for_lines(app, 2)
     assert _sum(app.sources[0].ledger, c.REQUEST_COST) == pytest.approx(1.0 + 3.0)
     app.stop()
 

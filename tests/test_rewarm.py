@@ -20,7 +20,7 @@ def stream(losses: set[int], count: int, other: float = 0.0, seed: int = 1) -> l
         if rng.random() < other:
             made.append(RequestRecord(rng.randrange(3000, 9000), 0))
             continue
-        # One that finds nothing is long: a prompt shorter than the floor cannot show a loss.
+        # One that finds nothing is long: a short prompt cannot show a loss.
         more = rng.randrange(0, 4000) if held else 6000
         made.append(RequestRecord(PREAMBLE + more + 100, min(held, PREAMBLE) + (more if held else 0)))
         held = PREAMBLE

@@ -30,8 +30,8 @@ class Floor(msgspec.Struct):
                 self._observe(record.prompt_tokens, record.cached_tokens, record.granule)
 
     def _observe(self, prompt: int, cached: int, granule: int) -> None:
-        if self.streak and prompt < self.low + granule:
-            return
+        if cached == 0 and self.streak and prompt < self.low + granule:
+            return  # too short to hold the prefix: it says nothing of it
         # Half, since the shortest of a few prefixes is only near the one that all share.
         lost = self.streak >= ESTABLISHED and cached < self.low / 2
         self.events += lost
