@@ -639,6 +639,25 @@ NUMBERS = [
         {_ANOMALIES: "0+1x60", _LOOKUPS.replace("lookup", "prompt"): "1x60"},
         30,
     ),
+    Case(
+        "KVCacheDataAnomaly",
+        "cached tokens stand still, two processes answer in turn",
+        {
+            _ANOMALIES.replace("lookups_recounted", "frozen"): "0+1x60",
+            _ANOMALIES.replace("lookups_recounted", "alternating"): "0+2x60",
+            _ANOMALIES.replace("lookups_recounted", "preempted_lookups"): "0x60",
+            _LOOKUPS.replace("lookup", "prompt"): "1x60",
+        },
+        30,
+        tuple(
+            Fires(
+                {"target": "pod-0", "reason": reason},
+                f"pod-0: {count} anomalies of reason {reason} in 5m. Hit rates of this target may be "
+                "missing or wrong for that time.",
+            )
+            for reason, count in (("frozen", 5), ("alternating", 10))
+        ),
+    ),
     Case("KVCacheDataAnomaly", "one odd page", {_ANOMALIES: "0x20 1x40", _LOOKUPS: "1x60"}, 32),
     Case(
         "KVCacheDataAnomaly", "a counter that stands above zero", {_ANOMALIES: "7x60", _LOOKUPS: "1x60"}, 30

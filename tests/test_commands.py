@@ -72,8 +72,9 @@ def test_replay_counts_the_logs_beside_the_pages(capsys: pytest.CaptureFixture[s
 
 def test_replay_cold_sets_each_cold_start_against_warm_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(RECORDINGS / "vllm-0.32.0"), "--cold"]) == 0
-    _, first, second = capsys.readouterr().out.splitlines()
+    _, first, emptied, second = capsys.readouterr().out.splitlines()
     assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:11:07  first seen +not yet", first)
+    assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:14:03  cache reset +not yet", emptied)
     assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:14:55  start time +\d+ s +89\.7 % +98\.7 %", second)
 
 

@@ -12,7 +12,8 @@ from kvcache_exporter.exposition import exposition
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.select import wanted_names
 
-ENGINE_FIXTURES = Path(__file__).parent / "fixtures" / "engines"
+FIXTURES = Path(__file__).parent / "fixtures"
+ENGINE_FIXTURES = FIXTURES / "engines"
 NAMES = sorted(path.name for path in ENGINE_FIXTURES.iterdir())
 AT = 1_795_950_000.0
 
@@ -48,9 +49,12 @@ def test_every_family_a_table_names_is_on_some_recorded_page() -> None:
         "sglang": {"prefetched_tokens", "cache_config_info"},
     }
     for engine in ENGINES:
-        pages = b"".join(p.read_bytes() for p in ENGINE_FIXTURES.glob(f"{engine.name}*/page.prom"))
+        recorded = [*FIXTURES.glob(f"engines/{engine.name}*/page.prom")]
+        recorded += FIXTURES.glob(f"recordings/{engine.name}*/*.prom")
+        pages = b"\n".join(path.read_bytes() for path in recorded)
         names = {line.split(b"{")[0].split(b" ")[0].decode() for line in pages.split(b"\n")}
         on_pages = {name.removeprefix(p) for name in names for p in engine.prefixes if name.startswith(p)}
+        on_pages |= names & {s.family + "_total" for s in engine.sources() if s.bare}
         seen = {
             family
             for family in engine.families()

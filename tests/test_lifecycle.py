@@ -53,6 +53,51 @@ def test_each_recorded_restart_is_seen_once(name: str) -> None:
         assert life.recent[-1].reason == "start time"
 
 
+RESETS = {"vllm-0.10.2", "vllm-0.13.0", "vllm-0.16.0", "vllm-0.20.0", "vllm-0.29.0", "vllm-0.32.0",
+          "sglang-0.5.18-a", "sglang-0.5.23-a"}  # fmt: skip
+"""Recordings in which somebody emptied the cache through the engine's web server, once each."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_recorded_reset_of_the_cache_is_counted_and_is_a_cold_start(name: str) -> None:
+    collector = replayed(name)
+    life = collector.cold.lifecycle.life
+    assert life.resets == (name in RESETS)
+    assert [start.reason for start in life.recent].count("cache reset") == (name in RESETS)
+    shown = [s.value for s in collector.samples if s.metric is c.CACHE_RESETS]
+    assert shown == [float(name in RESETS)]
+
+
+def _emptied_page(tokens: int, resets: int) -> bytes:
+    calls = b'http_requests_total{handler="/reset_prefix_cache",method="POST",status="2xx"} %d\n' % resets
+    return (
+        b'vllm:prompt_tokens_total{model_name="m"} %d\nvllm:prompt_tokens_cached_total{model_name="m"} %d\n'
+        % (tokens, tokens // 2)
+    ) + (calls if resets else b"")
+
+
+def test_a_reset_of_the_cache_makes_a_warm_target_cold_and_is_no_restart() -> None:
+    """The engine's age goes on; the cache has recovered at the share of what it showed before."""
+    collector = TargetCollector("t", ENGINES)
+    for minute, (tokens, resets) in enumerate([(90_000, 0), (95_000, 0), (95_100, 1), (100_100, 1)]):
+        collector.page(_emptied_page(tokens, resets), 60.0 * minute)
+        life = collector.cold.lifecycle.life
+        assert (life.phase, life.resets) == (("warm", 0), ("warm", 0), ("cold", 1), ("warm", 1))[minute]
+    assert (life.restarts, life.began, life.warmup) == (0, None, 60.0)
+    assert [s.value for s in collector.samples if s.metric is c.TARGET_RESETS] == []
+
+
+def test_kv_events_say_better_than_the_web_server_when_the_cache_was_emptied() -> None:
+    """Then calls of the endpoint, which may have failed, are not counted a second time."""
+    cleared = iter([4, 4, 4, 5, 0, 0, 1])
+    collector = TargetCollector("t", ENGINES, cleared=lambda: next(cleared))
+    resets = []
+    for minute, calls in enumerate([0, 1, 1, 1, 1, 1]):
+        collector.page(_emptied_page(90_000 + minute, calls), 60.0 * minute)
+        resets.append(collector.cold.lifecycle.life.resets)
+    assert resets == [0, 0, 1, 1, 1, 2], "events that begin anew are no reset"
+
+
 def test_signs_that_belong_to_one_restart_count_once() -> None:
     """SGLang's counters are not on the first pages of a new process and go back only when they return."""
     life = Lifecycle()

@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import stat, timeseries
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.promql import MODEL, TARGET_MODEL
-from kvcache_dashboards import replica_tables
+from kvcache_dashboards import replica_tables, variables
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
@@ -21,9 +21,9 @@ def board(options: Options) -> Board:
     return Board(
         UID,
         "Cold start",
-        "Hit rate and time to first token of replicas after a restart against their steady state. A "
-        "replica is cold until its hit rate has recovered to a share of what warm replicas of its model "
-        "show, or until cold.max_duration has passed.",
+        "Hit rate and time to first token of replicas after a restart, or after their cache was emptied, "
+        "against their steady state. A replica is cold until its hit rate has recovered to a share of what "
+        "warm replicas of its model show, or until cold.max_duration has passed.",
         (
             Row("Who is cold?", (
                 Placed(cold_count(q), 4, 4),
@@ -53,6 +53,7 @@ def board(options: Options) -> Board:
                 Placed(replica_tables.configurations(q, options), 24, 9),
             )),
         ),
+        (variables.cache_resets(q),),
     )  # fmt: skip
 
 
@@ -231,11 +232,13 @@ def versions(q: Scope) -> timeseries.Panel:
 
 def resets(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
-        "Restarts and counter resets",
-        "Restarts that were seen, and scrapes in which a counter went back. Resets without a restart: one "
-        "rank of a replica restarted, or two engines answer under one address.",
+        "Restarts and resets",
+        "Restarts that were seen, caches that were emptied without one (vLLM reset_prefix_cache, SGLang "
+        "flush_cache), and scrapes in which a counter went back. Counters that go back without a restart "
+        "are named among the anomalies on the exporter's board.",
         s.COUNT,
         Query(q.increase(c.TARGET_RESTARTS), "restarts"),
+        Query(q.increase(c.CACHE_RESETS), "cache resets"),
         Query(q.increase(c.TARGET_RESETS), "counter resets"),
         no_value="None seen",
     )

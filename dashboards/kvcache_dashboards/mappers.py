@@ -39,6 +39,8 @@ class Board:
     title: str
     description: str
     rows: Sequence[Row]
+    annotations: Sequence[dashboard.AnnotationQuery] = ()
+    """Beside those that every board has."""
 
 
 def assemble(board: Board, options: Options) -> model.Dashboard:
@@ -52,7 +54,7 @@ def assemble(board: Board, options: Options) -> model.Dashboard:
     )  # fmt: skip
     for variable in variables.query_variables(options):
         builder.with_variable(variable)
-    for annotation in variables.annotations(Scope(options.cluster_label)):
+    for annotation in (*variables.annotations(Scope(options.cluster_label)), *board.annotations):
         builder.annotation(annotation)
     made = builder.build()
     made.panels = list(_laid_out(board.rows))

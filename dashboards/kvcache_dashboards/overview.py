@@ -119,28 +119,43 @@ def gap(q: Scope) -> stat.Panel:
     )
 
 
-def hit_rates(q: Scope) -> timeseries.Panel:
-    basis = f"and on (target) {q.series(c.TARGET_INFO, hit_basis='lookup')}"
-    hits, lookups = q.series(c.PREFIX_HIT_TOKENS), q.series(c.PREFIX_QUERY_TOKENS)
+def _lookups(q: Scope) -> str:
+    """Hits by lookups of engines that count nothing better, apart while preempted requests inflate them."""
     window = "[$__rate_interval]"
-    looked_up = ratio(total(f"rate({hits}{window}) {basis}"), total(f"rate({lookups}{window}) {basis}"))
+    preempting = q.series(c.DATA_ANOMALIES, reason="preempted_lookups")
+    doubtful = f"(sum by (target) (increase({preempting}{window})) > 0)"
+
+    def named(doubt: str, which: str) -> str:
+        only = f"and on (target) {q.series(c.TARGET_INFO, hit_basis='lookup')} {which} on (target) {doubtful}"
+        hits, lookups = (
+            total(f"rate({q.series(metric)}{window}) {only}")
+            for metric in (c.PREFIX_HIT_TOKENS, c.PREFIX_QUERY_TOKENS)
+        )
+        return f'label_replace({ratio(hits, lookups)}, "doubt", " ({doubt})", "", "")'
+
+    return f"{named('not comparable', 'unless')} or {named('preempted, not to be believed', 'and')}"
+
+
+def hit_rates(q: Scope) -> timeseries.Panel:
     panel = s.timeseries_panel(
         "Hit rates: by tokens, long prompts count most; by requests, everybody once",
         "Both hit rates, from engines and from logs. A line named lookups stands for engines that count "
         "nothing better (hit_basis lookup, vLLM up to 0.12): they count a request again on every "
-        "scheduling attempt, so under pressure it is not the hit rate.",
+        "scheduling attempt, so under pressure it is not the hit rate. While they preempt it says so: "
+        "preempted requests find the blocks they had just given up.",
         s.RATIO,
         Query(_engine_token_ratio(q), "by tokens, engines"),
         Query(_engine_request_ratio(q), "by requests, engines"),
         Query(_log_token_ratio(q), "by tokens, logs"),
         Query(_log_request_ratio(q), "by requests, logs"),
-        Query(looked_up, "lookups (not comparable)"),
+        Query(_lookups(q), "lookups{{doubt}}"),
         colors={
             "by tokens, engines": "blue",
             "by requests, engines": "green",
             "by tokens, logs": "light-blue",
             "by requests, logs": "light-green",
-            "lookups (not comparable)": s.BAD,
+            "lookups (not comparable)": s.WARN,
+            "lookups (preempted, not to be believed)": s.BAD,
         },
     )
     return s.legend_right(panel.max(1))

@@ -7,7 +7,7 @@ from kvcache_alerts.promql import TARGET_MODEL
 from kvcache_dashboards import links
 from kvcache_dashboards import style as s
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import Scope, among, bottom, highest, ratio, top, total
+from kvcache_dashboards.queries import RANGE, Scope, among, bottom, highest, ratio, top, total
 from kvcache_dashboards.tables import Column, marked, table_panel
 from kvcache_exporter import catalogue as c
 
@@ -142,14 +142,18 @@ def drift(q: Scope, options: Options) -> table.Panel:
     info = highest(q.series(c.TARGET_INFO), by)
     families = (q.series(m) for m in (c.TARGET_MISSING, c.TARGET_DEPRECATED))
     missing, deprecated = (f"max by (target) ({f}) * on (target) group_right () {info}" for f in families)
+    anomalies = q.increase(c.DATA_ANOMALIES, ("target",), RANGE)
+    wrong = f"{anomalies} * on (target) group_right () {info}"
     panel = table_panel(
-        "Families missing or renamed",
-        "Families of each target's page that the exporter needs and does not find, and those that newer "
-        "versions have renamed. A hit basis of lookup is not comparable with the others.",
+        "Families missing or renamed, and anomalies",
+        "Families of each target's page that the exporter needs and does not find, those that newer "
+        "versions have renamed, and values that cannot be right in the time shown. A hit basis of lookup is "
+        "not comparable with the others.",
         {"target": "Target", "engine": "Engine", "engine_version": "Version", "hit_basis": "Hit basis"},
         (
             Column("Missing", missing, s.COUNT, ((None, s.GOOD), (1, s.WARN))),
             Column("Renamed", deprecated, s.COUNT, ((None, s.GOOD), (1, s.WARN))),
+            Column("Anomalies", wrong, s.COUNT, ((None, s.GOOD), (1, s.BAD))),
         ),
         worst="Missing",
         ascending=False,

@@ -63,6 +63,11 @@ def annotations(scope: Scope) -> Iterator[dashboard.AnnotationQuery]:
     yield _annotation("Exporter reloads", reloads, "The exporter loaded its configuration", "blue")
 
 
+def cache_resets(scope: Scope) -> dashboard.AnnotationQuery:
+    emptied = total(f"increase({scope.series(c.CACHE_RESETS)}[{INTERVAL}])", ("target",))
+    return _annotation("Cache resets", f"{emptied} > 0", "{{target}} emptied its cache", "orange")
+
+
 def _annotation(name: str, expr: str, text: str, color: str) -> dashboard.AnnotationQuery:
     target = prometheus.Dataquery().datasource(DATASOURCE).ref_id("Anno").expr(expr).interval("1m")
     return (

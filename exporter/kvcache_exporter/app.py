@@ -70,12 +70,12 @@ class App:
         self.reload_ok = True
         self._store = StateStore(_state_path(self.config))
         self.scheduler = Scheduler(self.config.scrape.interval, self.config.scrape.concurrency)
-        self._jobs = JobMaker(self._store)
+        self._events = EventSources()
+        self._jobs = JobMaker(self._store, self._events.cleared)
         self._targets = Targets(self.config.targets)
         self._failures_before = 0
         """Of discoveries that a reload replaced: the counter must not go back."""
         self._sources: dict[Hashable, LogSource] = {}
-        self._events = EventSources()
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         """Held while logs are read, so that no source is closed under its reader."""

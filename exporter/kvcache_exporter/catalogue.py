@@ -53,7 +53,12 @@ SCRAPE_FAILURE_REASONS = (
 )
 ANOMALY_REASONS = (
     "cached_exceeds_prompt",
+    "hits_exceed_queries",
     "lookups_recounted",
+    "preempted_lookups",
+    "frozen",
+    "went_back",
+    "alternating",
     "negative",
     "not_finite",
     "malformed",
@@ -141,13 +146,20 @@ TARGET_RESTARTS = _metric(
     _T,
     "Restarts of the engine that were seen, by its start time, its counters or its process id.",
 )
+CACHE_RESETS = _metric(
+    "counter",
+    _TARGET,
+    "cache_resets_total",
+    _T,
+    "Times the engine emptied its prefix cache and went on (vLLM reset_prefix_cache, SGLang flush_cache).",
+)
 AGE = _metric("gauge", _TARGET, "age_seconds", _T, "Time since the engine started, as far as that is known.")
 WARM = _metric(
     "gauge",
     _TARGET,
     "warm",
     _T,
-    "Whether the cache has recovered since the engine started (1) or is still cold (0).",
+    "Whether the cache has recovered since the engine started or emptied it (1) or is still cold (0).",
 )
 WARMUP_DURATION = _metric(
     "gauge",

@@ -22,8 +22,10 @@ _SPACE = "targets"
 class JobMaker:
     """All jobs share one fleet, by which replicas of a model are measured against each other."""
 
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, store: StateStore, cleared: Callable[[str], int | None] = lambda _: None) -> None:
+        """`cleared` counts by target how often its KV events said that the cache was emptied."""
         self._store = store
+        self._cleared = cleared
         self._fleet = Fleet()
         self._saved = store.load(_SPACE)
         gone = forgotten(self._saved, time.time())
@@ -47,6 +49,7 @@ class JobMaker:
             namespace=target.namespace,
             cold=ColdRule(config.cold.recovered_ratio, config.cold.max_duration),
             fleet=self._fleet,
+            cleared=partial(self._cleared, target.name),
         )
         if (data := self._saved.get(target.name)) is not None:
             collector.cold.restore(data)

@@ -6,7 +6,7 @@ all columns is kept for each page, and an increase is the difference of two rows
 
 from array import array
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 _FORGET_AFTER = 64
@@ -47,9 +47,14 @@ class History:
             self._total.append(0.0)
         return column
 
-    def add(self, now: float, values: Iterable[tuple[int, float]]) -> bool:
-        """Take in one page as pairs of column and raw value; True if any series went back."""
-        reset = False
+    def rebase(self, values: Mapping[int, float]) -> None:
+        """Count on from these raw values by column: the next page does not go on from the last one."""
+        for column, value in values.items():
+            self._last[column] = value
+
+    def add(self, now: float, values: Iterable[tuple[int, float]]) -> frozenset[int]:
+        """Take in one page as pairs of column and raw value; the columns that went back."""
+        back: list[int] = []
         last, total, seen = self._last, self._total, self._seen
         for column, value in values:
             before = last[column]
@@ -58,13 +63,13 @@ class History:
                     total[column] += value - before
             else:
                 total[column] += value
-                reset = True
+                back.append(column)
             last[column] = value
             seen[column] = now
-        if reset:
+        if back:
             self._restart_absent(now)
         self._append(now)
-        return reset
+        return frozenset(back)
 
     def _restart_absent(self, now: float) -> None:
         """What is not on the page of a restarted engine starts at zero there, too, once it appears again."""

@@ -24,6 +24,8 @@ class Source:
     """Whether a page may lack the family to take off."""
     deprecated: bool = False
     """Renamed in newer versions: read as the last choice and counted."""
+    bare: bool = False
+    """The name stands on the page without the engine's prefix: its web server counts it."""
     unranked: bool = False
     """The first of the engine's rank labels does not say which rank counted."""
 
@@ -75,6 +77,10 @@ class Engine:
     bases: tuple[Basis, ...]
     facts: tuple[Fact, ...]
     """For each name the first that a page has wins."""
+    witnesses: tuple[Basis, ...] = ()
+    """More pairs that count the same as `bases` by other ways: where one moves, none may stand still."""
+    cache_resets: tuple[Source, ...] = ()
+    """Calls that emptied the prefix cache."""
     prefill_tokens: tuple[Source, ...] = ()
     """Prompt tokens computed in the time that ENGINE_PREFILL_SECONDS counts."""
     rank_labels: tuple[str, ...] = ()
@@ -99,7 +105,9 @@ class Engine:
     def sources(self) -> tuple[Source, ...]:
         listed = [source for rule in self.rules for source in rule.sources]
         listed += [
-            source for basis in self.bases for source in (*basis.cached, basis.prompt, *basis.absent_unless)
+            source
+            for basis in (*self.bases, *self.witnesses)
+            for source in (*basis.cached, basis.prompt, *basis.absent_unless)
         ]
-        listed += self.prefill_tokens
+        listed += (*self.prefill_tokens, *self.cache_resets)
         return (*listed, *(source.minus for source in listed if source.minus))

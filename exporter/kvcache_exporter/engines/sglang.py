@@ -10,6 +10,8 @@ from kvcache_exporter.engines.base import Basis, Engine, Fact, Rule, Source
 
 _PROMPT = Source("prompt_tokens")
 _CACHED = Source("cached_tokens")
+_UNCACHED = Source("uncached_prompt_tokens_histogram", part="sum")
+_HIT_MODES = ("device_hit", "host_hit", "storage_hit")
 _QUEUE = (("priority", ("",)),)  # with priority scheduling the other values are parts of this total
 _KV_POOL = (("pool", ("", "kv")),)
 
@@ -39,9 +41,7 @@ SGLANG = Engine(
         Rule(c.CACHED_PROMPT_TOKENS, _cached_from("storage"), tier="disk"),
         Rule(
             c.PREFIX_QUERY_TOKENS,
-            _lookups(
-                ("input", "device_hit", "host_hit", "storage_hit"), ("prefill_compute", "prefill_cache")
-            ),
+            _lookups(("input", *_HIT_MODES), ("prefill_compute", "prefill_cache")),
         ),
         Rule(c.PREFIX_HIT_TOKENS, _lookups(("device_hit",), ("prefill_cache",)), tier="device"),
         Rule(c.PREFIX_HIT_TOKENS, _lookups(("host_hit",), ()), tier="host"),
@@ -94,5 +94,15 @@ SGLANG = Engine(
         Fact("device_tokens", "max_total_num_tokens"),
         Fact("host_tokens", "hicache_host_total_tokens"),
     ),
+    # First attempts only: prefills after a retraction hit what the request itself has just freed.
+    witnesses=(
+        Basis("lookup", _lookups(_HIT_MODES, ()), _lookups(("input", *_HIT_MODES), ())[0]),
+        Basis(
+            "computed",
+            (Source("prompt_tokens_histogram", part="sum", minus=_UNCACHED),),
+            Source("prompt_tokens_histogram", part="sum"),
+        ),
+    ),
+    cache_resets=(Source("http_responses", (("endpoint", ("/flush_cache",)), ("status_code", ("200",)))),),
     prefill_tokens=(Source("realtime_tokens", (("mode", ("prefill_compute",)),)),),
 )

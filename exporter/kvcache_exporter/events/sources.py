@@ -8,7 +8,7 @@ from kvcache_exporter.exposition import Chunk
 
 
 class EventSources:
-    """`use` and `close` are called by one thread at a time, `blocks` by any."""
+    """`use` and `close` are called by one thread at a time, the others by any."""
 
     def __init__(self) -> None:
         self._running: dict[EventOptions, EventSource] = {}
@@ -27,6 +27,10 @@ class EventSources:
 
     def blocks(self) -> list[Mapping[Metric, Chunk]]:
         return [source.block for source in self._running.values()]
+
+    def cleared(self, target: str) -> int | None:
+        """How often the target's engine emptied its cache since its source began; None without a source."""
+        return next((source.cleared for source in self._running.values() if source.name == target), None)
 
 
 def _close(sources: Iterable[EventSource]) -> None:

@@ -38,7 +38,8 @@ class ColdWatch:
         self._fleet = fleet
         self._splitter = PhaseSplitter()
         self._shown: dict[str, Distribution] = {}
-        self._life_base: float | None = None
+        self.life_base: float | None = None
+        """When the last page was taken of what came before this life, or before the cache was emptied."""
         self._kept, self._kept_at = b"", 0.0
         self._turned = False
         """Whether the target turned warm on the page observed last."""
@@ -46,13 +47,14 @@ class ColdWatch:
     def observe(self, signs: Signs, history: History, watched: Iterable[Watched], now: float) -> None:
         """Take in the page that `history` has just added."""
         items = list(watched)
-        before = self.lifecycle.phase
-        new_life = self.lifecycle.observe(signs, now)
-        if new_life:
-            self._life_base = history.time_before_last
+        before, restarts = self.lifecycle.phase, self.lifecycle.life.restarts
+        if self.lifecycle.observe(signs, now):
+            # A new process's counters hold nothing older; others hold what was served before the reset, too.
+            restarted = self.lifecycle.life.restarts > restarts
+            self.life_base = history.time_before_last if restarted else now
             self._open(before, went_back=signs.went_back)
-        recent = _traffic(items, history.span_since(_COLD_WINDOW, self._life_base))
-        longer = _traffic(items, history.span_since(_WARM_WINDOW, self._life_base))
+        recent = _traffic(items, history.span_since(_COLD_WINDOW, self.life_base))
+        longer = _traffic(items, history.span_since(_WARM_WINDOW, self.life_base))
         reference = self._fleet.hit_ratio(signs.models, self._target)
         self._turned = self.lifecycle.judge(recent, longer, reference, now)
         warm = self.lifecycle.phase == "warm"
@@ -74,7 +76,9 @@ class ColdWatch:
 
     def counted(self) -> Iterator[Sample]:
         """What stays true while the target is down."""
-        yield Sample(c.TARGET_RESTARTS, (self._target,), float(self.lifecycle.life.restarts))
+        life = self.lifecycle.life
+        yield Sample(c.TARGET_RESTARTS, (self._target,), float(life.restarts))
+        yield Sample(c.CACHE_RESETS, (self._target,), float(life.resets))
 
     def split(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """The same samples, the engine's TTFT by phase; to be called once for each page."""
@@ -125,12 +129,19 @@ class ColdWatch:
         self._shown.clear()
 
 
-def signs(plan: Plan, values: list[float], *, went_back: bool) -> Signs:
-    """What a page says about the process behind it."""
+def signs(
+    plan: Plan, values: list[float], *, went_back: bool = False, emptied: bool = False, returned: bool = False
+) -> Signs:
+    """What a page says about the process behind it; see `Signs` for what it cannot say by itself."""
     prompt = [values[i] for s in plan.scalars if s.metric is c.PROMPT_TOKENS for i in s.terms.plus]
-    start = values[plan.start] if plan.start is not None and values[plan.start] > 0 else None
     models = frozenset(key.model_name for key in plan.keys if key.model_name)
-    return Signs(start, went_back, plan.pids, models, untouched=not any(value > 0 for value in prompt))
+    untouched = not any(value > 0 for value in prompt)
+    return Signs(started(plan, values), went_back, plan.pids, models, untouched, emptied, returned)
+
+
+def started(plan: Plan, values: list[float]) -> float | None:
+    """Unix seconds at which the process behind the page started, if it says so."""
+    return values[plan.start] if plan.start is not None and values[plan.start] > 0 else None
 
 
 def _traffic(items: Iterable[Watched], span: Span | None) -> Traffic:

@@ -1,20 +1,23 @@
 """One target from page to samples: parse, plan, history, and the count of what is wrong."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines.base import Engine
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.model import Sample
-from kvcache_exporter.scrape.cold import ColdWatch, signs
-from kvcache_exporter.scrape.derive import anomalies, derive
+from kvcache_exporter.scrape.anomalies import Evidence, anomalies
+from kvcache_exporter.scrape.cold import ColdWatch, signs, started
+from kvcache_exporter.scrape.derive import derive
 from kvcache_exporter.scrape.fleet import Fleet
-from kvcache_exporter.scrape.lifecycle import ColdRule
+from kvcache_exporter.scrape.lifecycle import ColdRule, Signs
 from kvcache_exporter.scrape.measure import Identity, about, clean, measure, requests_under_way
+from kvcache_exporter.scrape.pairs import Claim
 from kvcache_exporter.scrape.parse import Layout, Page, PageParser
 from kvcache_exporter.scrape.plan import Plan, Watched
+from kvcache_exporter.scrape.processes import Processes
 from kvcache_exporter.scrape.select import Key, detect, wanted_names
 from kvcache_exporter.windows import History, Span, Terms
 
@@ -34,7 +37,9 @@ class TargetCollector:
         windows: Mapping[str, float] = c.WINDOWS,
         cold: ColdRule | None = None,
         fleet: Fleet | None = None,
+        cleared: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """`cleared` counts how often KV events said that the cache was emptied; None without events."""
         self.who = Identity(target, namespace)
         self.engine = engines[0] if len(engines) == 1 else None
         self.up = False
@@ -52,6 +57,11 @@ class TargetCollector:
         self._bound: tuple[Layout, int] | None = None
         self._columns: list[tuple[int, int]] = []
         self._terms: dict[Key, Watched] = {}
+        self._claims: list[Claim] = []
+        self._cache_resets = Terms(())
+        self._processes = Processes()
+        self._cleared = cleared
+        self._cleared_before = cleared()
         self._failures: Counter[str] = Counter()
         self._resets = 0
         self._last_success: float | None = None
@@ -65,11 +75,10 @@ class TargetCollector:
             self.failed(error, duration)
             return
         values, impossible = clean(page.values)
-        went_back = self._history.add(now, [(col, v) for i, col in self._columns if (v := values[i]) >= 0])
-        self._resets += went_back
+        seen = self._add(plan, values, now)
         self.up, self._last_success, self.watched, self.last_error = True, now, self._terms, ""
+        self.cold.observe(seen, self._history, self._terms.values(), now)
         self._count(page, impossible, requests_under_way(plan, values))
-        self.cold.observe(signs(plan, values, went_back=went_back), self._history, self._terms.values(), now)
         self.samples = [
             *self._health(duration),
             *about(plan, values, self.who.target),
@@ -77,6 +86,40 @@ class TargetCollector:
             *self.cold.split(measure(plan, values, self.who)),
             *self._windowed(),
         ]
+
+    def _add(self, plan: Plan, values: list[float], now: float) -> Signs:
+        """Take the counters into the history, and what the page says of its process."""
+        counters = {col: v for i, col in self._columns if (v := values[i]) >= 0}
+        start = started(plan, values)
+        returned = self._processes.place(counters, start, self._history.generation)
+        if returned is not None:
+            self._history.rebase(returned)
+        back = self._history.add(now, counters.items())
+        if returned is not None:
+            self.anomalies["alternating"] += 1
+            return signs(plan, values, returned=True)
+        self._resets += bool(back)
+        restarted = self._is_restart(back, counters, start)
+        self.anomalies["went_back"] += bool(back) and not restarted
+        return signs(plan, values, went_back=restarted, emptied=self._emptied())
+
+    def _is_restart(self, back: frozenset[int], counters: Mapping[int, float], start: float | None) -> bool:
+        """Whether counters went back as at a restart: most of a rank's at once, in a process that is new."""
+        known = self.cold.lifecycle.life.start
+        if not back or (start is not None and known is not None):
+            return bool(back) and start != known
+        ranks = (
+            [col for col in item.indices if counters.get(col) or col in back] for item in self._terms.values()
+        )
+        return any(2 * len(back.intersection(used)) >= len(used) > 0 for used in ranks)
+
+    def _emptied(self) -> bool:
+        """Whether the cache was emptied since the page before: KV events know better than the web server."""
+        before, self._cleared_before = self._cleared_before, self._cleared()
+        if self._cleared_before is not None:
+            return before is not None and self._cleared_before > before
+        step = self._history.last_step()
+        return step is not None and step.increase(self._cache_resets) > 0
 
     def failed(self, error: ScrapeError, duration: float = 0.0) -> None:
         """The scrape gave no page: what the engine said is withdrawn, nothing is made up."""
@@ -104,6 +147,8 @@ class TargetCollector:
         columns = {i: self._history.column(layout.series[i]) for i in plan.watched_indices}
         self._columns = list(columns.items())
         self._terms = {key: _with_columns(item, columns) for key, item in plan.watched.items()}
+        self._claims = [Claim(*(_translated(terms, columns) for terms in claim)) for claim in plan.claims]
+        self._cache_resets = _translated(plan.cache_resets, columns)
         self.plan, self.engine, self._bound = plan, engine, (layout, self._history.generation)
         return plan
 
@@ -122,7 +167,9 @@ class TargetCollector:
 
     def _count(self, page: Page, impossible: Counter[str], admitted: Mapping[Key, float]) -> None:
         self.anomalies += impossible
-        self.anomalies += anomalies(self.watched, admitted, self._history)
+        self.anomalies += anomalies(
+            Evidence(self.watched, self._claims, admitted, self.cold.life_base), self._history
+        )
         self.anomalies["malformed"] += page.malformed
         self.anomalies["duplicate"] += page.duplicates
 
@@ -153,7 +200,7 @@ class TargetCollector:
 
 def _with_columns(item: Watched, columns: Mapping[int, int]) -> Watched:
     def translate(terms: Terms | None) -> Terms | None:
-        return terms and Terms(*(tuple(columns[i] for i in part) for part in terms))
+        return terms and _translated(terms, columns)
 
     requests = item.requests and tuple(filter(None, map(translate, item.requests)))
     return replace(
@@ -165,3 +212,7 @@ def _with_columns(item: Watched, columns: Mapping[int, int]) -> Watched:
         prefill_tokens=translate(item.prefill_tokens),
         doubt=translate(item.doubt),
     )
+
+
+def _translated(terms: Terms, columns: Mapping[int, int]) -> Terms:
+    return Terms(*(tuple(columns[i] for i in part) for part in terms))

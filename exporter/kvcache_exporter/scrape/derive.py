@@ -1,18 +1,12 @@
-"""What is made of increases: ratios and rates over windows, and the anomalies that forbid them."""
+"""What is made of increases: ratios and rates over windows."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.scrape.plan import Watched
-from kvcache_exporter.scrape.select import Key
-from kvcache_exporter.windows import History, Span, Terms
-
-LOOKUPS_SUSPECT_ABOVE = 1.05
-_LOOKUP_WINDOW = c.WINDOWS["5m"]
-_LOOKUP_COUNTERS = (c.PREFIX_QUERY_TOKENS, c.PROMPT_TOKENS, c.ENGINE_REQUESTS)
+from kvcache_exporter.windows import Span, Terms
 
 
 class Derived(NamedTuple):
@@ -79,32 +73,3 @@ def prefill_seconds_per_1k(watched: Watched, span: Span) -> float | None:
         return None
     tokens = span.increase(watched.prefill_tokens)
     return 1000 * span.increase(seconds) / tokens if tokens > 0 else None
-
-
-def anomalies(
-    watched: Mapping[Key, Watched], admitted: Mapping[Key, float], history: History
-) -> Counter[str]:
-    """Anomalies of the newest page by reason, each at most once per key."""
-    found: Counter[str] = Counter()
-    step, span = history.last_step(), history.span(_LOOKUP_WINDOW)
-    for key, item in watched.items():
-        if step and item.cached and item.prompt and step.increase(item.cached) > step.increase(item.prompt):
-            found["cached_exceeds_prompt"] += 1
-        if span and _recounts(item, admitted.get(key, 0.0), span):
-            found["lookups_recounted"] += 1
-    return found
-
-
-def _recounts(item: Watched, admitted: float, span: Span) -> bool:
-    """Whether more tokens were looked up than prompts had.
-
-    A prompt is looked up when it is admitted but counted later (vLLM: at its first token, SGLang: at its
-    end), so the prompts of requests under way, at their usual length, are allowed for.
-    """
-    queries, prompt, requests = (item.counters.get(metric) for metric in _LOOKUP_COUNTERS)
-    if queries is None or prompt is None:
-        return False
-    tokens = span.increase(prompt)
-    finished = span.increase(requests) if requests else 0.0
-    in_flight = admitted * tokens / finished if finished else 0.0
-    return span.increase(queries) - in_flight > LOOKUPS_SUSPECT_ABOVE * tokens > 0

@@ -1,9 +1,9 @@
 """The lives of one engine: when it started, whether its cache is cold, how long it took to warm up.
 
 A restart shows in the process's start time, in counters that went back, in a new process id or in another
-model; any one is enough, and several that belong to one restart count once. A target is cold from its start
-until its hit rate has recovered to a share of what the model's warm replicas show, else of what its own last
-life showed, or until the longest time has passed.
+model; any one is enough, and several that belong to one restart count once. An engine that empties its cache
+and goes on is cold as well. A target is cold until its hit rate has recovered to a share of what the model's
+warm replicas show, else of what it showed before, or until the longest time has passed.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 Phase = Literal["cold", "warm"]
-_START_JITTER = 2.0
+START_JITTER = 2.0
+"""Seconds by which one process's start may seem to move."""
 _RECENT = 20
 MIN_PROMPT_TOKENS = 1000
 """Below this much traffic a hit rate says nothing about recovery."""
@@ -48,16 +49,20 @@ class Signs:
     start: float | None
     """Unix seconds at which the process started, if the page says so."""
     went_back: bool
-    """Whether a counter went back."""
+    """Whether counters went back as they do at a restart."""
     pids: Mapping[str, frozenset[str]]
     """Process ids by what they serve (a rank); a second one there is a new process."""
     models: frozenset[str]
     untouched: bool
     """Whether the engine has served nothing yet."""
+    emptied: bool = False
+    """Whether the engine emptied its prefix cache and went on."""
+    returned: bool = False
+    """Whether the page is of another process, one of several that answer in turn."""
 
 
 class ColdStart(msgspec.Struct):
-    """One start of the engine; seconds since the epoch."""
+    """One start of the engine, or of its cache alone; seconds since the epoch."""
 
     at: float
     reason: str
@@ -71,8 +76,12 @@ class Life(msgspec.Struct):
     """As the page says, not as it was seen."""
     began: float | None = None
     """When this life began as far as we know; None if it began before we looked."""
+    cold_since: float | None = None
+    """When the cache was last known to be empty: the start of this life, or a reset after it."""
     phase: Phase = "warm"
     restarts: int = 0
+    resets: int = 0
+    """Times the cache was emptied without a restart."""
     warmup: float | None = None
     """Seconds the last cold start took."""
     showing: float | None = None
@@ -99,16 +108,20 @@ class Lifecycle:
         return self.life.phase
 
     def observe(self, signs: Signs, now: float) -> bool:
-        """Take in a page; True if it belongs to a new life."""
+        """Take in a page; True if the cache has begun anew."""
         life = self.life
-        reason = self._reason(signs) if life.seen else ""
+        reason = self._reason(signs) if life.seen and not signs.returned else ""
         if reason:
             life.restarts += 1
             self._begin(signs, signs.start or now, reason)
         elif not life.seen and self._is_young(signs, now):
             self._begin(signs, signs.start or now, "first seen")
+        emptied = signs.emptied and not (reason or signs.returned)
+        if emptied:
+            life.resets += 1
+            self._turn_cold(now, "cache reset")
         self._remember(signs)
-        return bool(reason)
+        return bool(reason) or emptied
 
     def judge(self, recent: Traffic, longer: Traffic, reference: float | None, now: float) -> bool:
         """Whether a cold target is warm from now on.
@@ -119,7 +132,7 @@ class Lifecycle:
         life.showing = longer.ratio if longer.ratio is not None else life.showing
         if life.phase == "warm":
             return False
-        began = life.began if life.began is not None else now
+        began = next((at for at in (life.cold_since, life.began) if at is not None), now)
         measure = reference if reference is not None else life.last_ratio
         ratio = recent.ratio
         recovered = measure is not None and ratio is not None and ratio >= self.rule.recovered_ratio * measure
@@ -136,7 +149,7 @@ class Lifecycle:
 
     def _reason(self, signs: Signs) -> str:
         life = self.life
-        if life.start is not None and signs.start is not None and signs.start - life.start > _START_JITTER:
+        if life.start is not None and signs.start is not None and signs.start - life.start > START_JITTER:
             return "start time"
         if signs.went_back and not life.counters_due:
             return "counters went back"
@@ -154,12 +167,17 @@ class Lifecycle:
 
     def _begin(self, signs: Signs, at: float, reason: str) -> None:
         life = self.life
-        life.phase, life.began, life.start = "cold", at, signs.start
+        life.began, life.start = at, signs.start
         life.counters_due = signs.untouched and not signs.went_back
-        life.last_ratio = life.showing if life.showing is not None else life.last_ratio
-        life.showing = None
         # Ids that show up later belong to this start: SGLang prints them only once they count something.
         life.pids = {}
+        self._turn_cold(at, reason)
+
+    def _turn_cold(self, at: float, reason: str) -> None:
+        life = self.life
+        life.phase, life.cold_since = "cold", at
+        life.last_ratio = life.showing if life.showing is not None else life.last_ratio
+        life.showing = None
         life.recent = [*life.recent, ColdStart(at, reason)][-_RECENT:]
 
     def _remember(self, signs: Signs) -> None:

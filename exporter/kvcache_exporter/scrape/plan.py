@@ -1,7 +1,6 @@
 """Compiles an engine table against a page's layout, once; pages of the same layout are then mere sums."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
@@ -9,6 +8,7 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.engines.base import Engine, Rule, Source
 from kvcache_exporter.model import RawSeries
+from kvcache_exporter.scrape.pairs import BasisTerms, bases_of, claims_of, first_present, merged
 from kvcache_exporter.scrape.select import PROCESS_START, Key, Selection
 from kvcache_exporter.windows import Terms
 
@@ -52,12 +52,12 @@ class Watched:
     doubt: Terms | None = None
     """Counters whose increase belies that nothing was cached."""
 
-
-class _BasisTerms(NamedTuple):
-    basis: str = ""
-    cached: Terms | None = None
-    prompt: Terms | None = None
-    doubt: Terms | None = None
+    @property
+    def indices(self) -> frozenset[int]:
+        """Of all counters above, those taken off included."""
+        single = (self.cached, self.prompt, self.prefill_tokens)
+        terms = filter(None, (*single, *(self.requests or ()), *self.counters.values()))
+        return frozenset(i for parts in terms for part in parts for i in part)
 
 
 class Plan:
@@ -89,6 +89,8 @@ class Plan:
         self.start = next((i for i, item in enumerate(series) if item.name == PROCESS_START), None)
         self.thresholds: dict[Key, float] = {}
         self.watched = self._watch(select)
+        self.claims = claims_of(engine, select)
+        self.cache_resets = merged(engine.cache_resets, select)
         self.watched_indices = sorted(_indices_to_watch(engine, select, self))
 
     def _apply(self, rule: Rule, select: Selection) -> bool:
@@ -96,7 +98,7 @@ class Plan:
             made = [histogram for s in rule.sources for histogram in _histograms(rule.metric, s, select)]
             self.histograms += made
             return bool(made)
-        terms = _first_present(rule.sources, rule.metric, select)
+        terms = first_present(rule.sources, rule.metric, select)
         self.scalars += [Scalar(rule.metric, key, rule.tier, t, rule.combine) for key, t in terms.items()]
         return bool(terms)
 
@@ -122,11 +124,11 @@ class Plan:
         for scalar in self.scalars:
             if scalar.metric in WATCHED_METRICS and scalar.tier in ("", "device"):
                 counters[scalar.key][scalar.metric] = scalar.terms
-        computed = _first_present(self.engine.prefill_tokens, c.PROMPT_TOKENS, select)
-        bases = _bases(self.engine, select)
+        computed = first_present(self.engine.prefill_tokens, c.PROMPT_TOKENS, select)
+        bases = bases_of(self.engine, select)
         return {
             key: Watched(
-                *(basis := bases.get(key, _BasisTerms()))[:3],
+                *(basis := bases.get(key, BasisTerms()))[:3],
                 requests=self._request_terms(key),
                 counters=counters.get(key, {}),
                 prefill_tokens=computed.get(key),
@@ -164,42 +166,12 @@ class Plan:
 WATCHED_METRICS = (
     c.PROMPT_TOKENS,
     c.PREFIX_QUERY_TOKENS,
+    c.PREFIX_HIT_TOKENS,
     c.ENGINE_REQUESTS,
     c.PREEMPTIONS,
     c.EVICTED_TOKENS,
     c.ENGINE_PREFILL_SECONDS,
 )
-
-
-def _first_present(sources: Iterable[Source], metric: Metric, select: Selection) -> dict[Key, Terms]:
-    """Terms by key; each key takes the first source that it has."""
-    chosen: dict[Key, Terms] = {}
-    for source in sources:
-        chosen = {**select.terms(source, metric.kind), **chosen}
-    return chosen
-
-
-def _bases(engine: Engine, select: Selection) -> dict[Key, _BasisTerms]:
-    chosen: dict[Key, _BasisTerms] = {}
-    for basis in engine.bases:
-        first, *more = [select.terms(source, "counter") for source in basis.cached]
-        prompt = select.terms(basis.prompt, "counter")
-        doubt = None
-        if basis.absent_unless:
-            first = first or {key: Terms(()) for key in prompt}
-            doubt = None if any(t.plus for t in first.values()) else _all_series(basis.absent_unless, select)
-        for key in first.keys() & prompt.keys() - chosen.keys():
-            parts = [first[key], *(part[key] for part in more if key in part)]
-            cached = Terms(
-                tuple(i for part in parts for i in part.plus), tuple(i for part in parts for i in part.minus)
-            )
-            chosen[key] = _BasisTerms(basis.name, cached, prompt[key], doubt)
-    return chosen
-
-
-def _all_series(sources: Iterable[Source], select: Selection) -> Terms:
-    by_source = [select.terms(source, "counter").values() for source in sources]
-    return Terms(tuple(i for found in by_source for terms in found for i in terms.plus))
 
 
 def _histograms(metric: Metric, source: Source, select: Selection) -> list[Histogram]:
@@ -263,8 +235,9 @@ def _indices_to_watch(engine: Engine, select: Selection, plan: Plan) -> set[int]
     }
     rules = [rule for rule in engine.rules if rule.metric in WATCHED_METRICS]
     sources = [source for rule in rules for source in rule.sources]
-    sources += [s for basis in engine.bases for s in (*basis.cached, basis.prompt, *basis.absent_unless)]
-    sources += engine.prefill_tokens
+    bases = (*engine.bases, *engine.witnesses)
+    sources += [s for basis in bases for s in (*basis.cached, basis.prompt, *basis.absent_unless)]
+    sources += (*engine.prefill_tokens, *engine.cache_resets)
     for source in sources:
         for terms in select.terms(source, "counter").values():
             watched.update(terms.plus, terms.minus)

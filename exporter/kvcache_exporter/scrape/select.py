@@ -41,6 +41,7 @@ def wanted_names(engines: Iterable[Engine]) -> frozenset[bytes]:
         plain.update(fact.family for fact in engine.facts)
         plain.update(engine.process_families)
         names.update(prefix + name for prefix in engine.prefixes for name in plain)
+        names.update(n for s in engine.sources() if s.bare for n in source_names(s, "counter"))
     return frozenset(name.encode() for name in names)
 
 
@@ -63,6 +64,7 @@ class Selection:
     def __init__(self, engine: Engine, series: tuple[RawSeries, ...]) -> None:
         self._engine = engine
         self._by_name: dict[str, list[int]] = defaultdict(list)
+        self._bare: dict[str, list[int]] = defaultdict(list)
         self.labels = [dict(item.labels) for item in series]
         self._index(series)
         models = {labels["model_name"] for labels in self.labels if labels.get("model_name")}
@@ -78,6 +80,11 @@ class Selection:
                     found[item.name.removeprefix(prefix)].append(index)
             # A page under two prefixes says everything twice: the first prefix of the table wins.
             self._by_name.update({name: self._drop_twins(indices) for name, indices in found.items()})
+
+        bare = {name for s in self._engine.sources() if s.bare for name in source_names(s, "counter")}
+        for index, item in enumerate(series):
+            if item.name in bare:
+                self._bare[item.name].append(index)
 
     def _is_foreign(self, index: int) -> bool:
         return any(label in self.labels[index] for label in self._engine.foreign_labels)
@@ -116,7 +123,7 @@ class Selection:
 
     def indices(self, name: str, source: Source) -> list[int]:
         """Series of one sample name that pass the source's conditions on labels."""
-        found = self._by_name.get(name, [])
+        found = (self._bare if source.bare else self._by_name).get(name, [])
         for label, accepted in source.where:
             found = [index for index in found if self.labels[index].get(label, "") in accepted]
         return found
