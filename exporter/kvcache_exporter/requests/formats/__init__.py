@@ -10,8 +10,15 @@
 from kvcache_exporter.requests.formats.anthropic_messages import ANTHROPIC_MESSAGES
 from kvcache_exporter.requests.formats.anthropic_stream import ANTHROPIC_STREAM
 from kvcache_exporter.requests.formats.auto import Auto
+from kvcache_exporter.requests.formats.azure_openai import AZURE_OPENAI
 from kvcache_exporter.requests.formats.base import Format
+from kvcache_exporter.requests.formats.bedrock_converse import BEDROCK_CONVERSE
 from kvcache_exporter.requests.formats.custom import CUSTOM
+from kvcache_exporter.requests.formats.dashscope import DASHSCOPE
+from kvcache_exporter.requests.formats.deepseek import DEEPSEEK
+from kvcache_exporter.requests.formats.fireworks import FIREWORKS
+from kvcache_exporter.requests.formats.gemini import GEMINI
+from kvcache_exporter.requests.formats.groq import GROQ
 from kvcache_exporter.requests.formats.litellm import (
     LITELLM,
     LITELLM_DATADOG,
@@ -19,11 +26,19 @@ from kvcache_exporter.requests.formats.litellm import (
     LITELLM_SLP,
     LITELLM_SPENDLOGS,
 )
+from kvcache_exporter.requests.formats.llamacpp import LLAMACPP
+from kvcache_exporter.requests.formats.mistral import MISTRAL
+from kvcache_exporter.requests.formats.moonshot import MOONSHOT
+from kvcache_exporter.requests.formats.ollama import OLLAMA
 from kvcache_exporter.requests.formats.openai_chat import OPENAI_CHAT
 from kvcache_exporter.requests.formats.openai_responses import OPENAI_RESPONSES
+from kvcache_exporter.requests.formats.openrouter import OPENROUTER
 from kvcache_exporter.requests.formats.sglang_metrics_file import SGLANG_METRICS_FILE
 from kvcache_exporter.requests.formats.sglang_usage import SGLANG_USAGE
+from kvcache_exporter.requests.formats.together import TOGETHER
+from kvcache_exporter.requests.formats.trtllm import TRTLLM
 from kvcache_exporter.requests.formats.vllm import VLLM
+from kvcache_exporter.requests.formats.xai import XAI
 
 _RECOGNISED: tuple[Format, ...] = (
     LITELLM_DATADOG,
@@ -32,11 +47,26 @@ _RECOGNISED: tuple[Format, ...] = (
     LITELLM_JSON_ARRAY,
     LITELLM,
     SGLANG_METRICS_FILE,
+    OPENROUTER,
+    BEDROCK_CONVERSE,
+    GEMINI,
+    LLAMACPP,
+    OLLAMA,
+    DASHSCOPE,
     ANTHROPIC_STREAM,
     ANTHROPIC_MESSAGES,
     OPENAI_RESPONSES,
+    AZURE_OPENAI,
+    DEEPSEEK,
+    FIREWORKS,
+    GROQ,
+    MISTRAL,
+    MOONSHOT,
+    TRTLLM,
     VLLM,
+    XAI,
     SGLANG_USAGE,
+    TOGETHER,
     OPENAI_CHAT,
     CUSTOM,
 )

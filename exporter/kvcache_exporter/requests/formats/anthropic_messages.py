@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat
+from kvcache_exporter.requests.formats.envelope import Counts, EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.values import Tokens
 
 
@@ -24,12 +24,6 @@ class MessagesUsage(msgspec.Struct, gc=False):
     cache_read_input_tokens: Tokens = None
     cache_creation: CacheCreation | list[Any] | str | float | bool | None = None
     output_tokens: Tokens = None
-
-
-class MessagesRow(Envelope, gc=False):
-    """One line."""
-
-    usage: MessagesUsage | list[Any] | str | float | bool | msgspec.UnsetType | None = msgspec.UNSET
 
 
 def message_counts(usage: MessagesUsage) -> Counts:
@@ -63,7 +57,7 @@ def _looks(sample: Mapping[str, Any]) -> bool:
 
 ANTHROPIC_MESSAGES = EnvelopeFormat(
     name="anthropic_messages",
-    row=MessagesRow,
+    row=row_of(MessagesUsage),
     usage=MessagesUsage,
     counts=message_counts,
     looks=_looks,

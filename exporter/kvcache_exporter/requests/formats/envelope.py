@@ -1,12 +1,12 @@
 """The envelope that gateways write around a provider's usage object, and raw API bodies, for any provider.
 
 A format of this family is a row Struct, which says what its usage object looks like, and a function that
-picks the counts.
+picks the counts. Where counts or names stand elsewhere, its `unfold` moves them to their place in the row.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -26,8 +26,23 @@ Counts = tuple[int | None, int | None, int | None, int | None, tuple[tuple[str, 
 _make = tuple.__new__
 
 
+class Counted(NamedTuple):
+    """Usage that an `unfold` puts together, for formats whose counts stand in no object of their own."""
+
+    prompt: int | None
+    cached: int | None
+    written: int | None = None
+    output: int | None = None
+    by_ttl: tuple[tuple[str, int], ...] = ()
+
+
+def as_counted(usage: Counted) -> Counts:
+    """The counts as `unfold` put them together."""
+    return usage
+
+
 class Envelope(msgspec.Struct, gc=False):
-    """Fields around the usage object. A format's row adds `usage` with its own Struct in the union."""
+    """Fields around the usage object; `row_of` gives `usage` its type."""
 
     ts: Any = None
     request_id: Any = None
@@ -47,18 +62,26 @@ class Envelope(msgspec.Struct, gc=False):
     usage: Any = msgspec.UNSET
 
 
-@dataclass(slots=True, eq=False)
+def row_of(usage: type[msgspec.Struct], envelope: type[Envelope] = Envelope) -> type[Envelope]:
+    """The envelope around such a usage object, or around whatever stands in its place."""
+    field = ("usage", usage | list[Any] | str | float | bool | msgspec.UnsetType | None, msgspec.UNSET)
+    return cast("type[Envelope]", msgspec.defstruct(envelope.__name__, [field], bases=(envelope,), gc=False))
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
 class EnvelopeFormat:
     """A format of one provider's or engine's usage objects."""
 
     name: str
     row: type[Envelope]
-    usage: type[msgspec.Struct]
+    usage: type[msgspec.Struct | Counted]
     counts: Callable[[Any], Counts]
     """Picks the counts from an instance of `usage`."""
     looks: Callable[[Mapping[str, Any]], bool]
     """Whether a decoded entry looks like this format."""
     provider: str
+    unfold: Callable[[Any], Any] | None = None
+    """Turns a row into the envelope that is in it; may change the row."""
     contract: Caching = UNKNOWN_CONTRACT
     """For providers that the table in minimums.py does not know."""
 
@@ -78,12 +101,15 @@ class EnvelopeDecoder(LineDecoder):
         super().__init__(format_.row)
         self._usage = format_.usage
         self._counts = format_.counts
+        self._unfold = format_.unfold
         labeller = Labeller(options, format_.provider, format_.contract)
         self._known, self._labels = labeller.known, labeller.labels
         self._group_by = Paths((options.group_by,)).first if options.group_by else None
 
     def _take(self, row: Envelope, line: bytes, entries: list[Entry]) -> None:
         """Runs for every request, so the types that logs nearly always have are handled in line."""
+        if self._unfold is not None:
+            row = self._unfold(row)
         group = (row.route or row.group) if self._group_by is None else self._group_by(line)
         try:
             labels = self._known[row.provider, row.model, group]
@@ -161,6 +187,17 @@ def _uncounted(row: Envelope, labels: Labels, at: float | None) -> RequestRecord
         granule=granule,
         minimum_tokens=minimum,
     )
+
+
+def measured(row: Envelope, ttft_ms: float | None, latency_ms: float | None = None) -> None:
+    """Fill in what the server measured, where the log has no client's times.
+
+    A server knows its first token also of a reply that was not streamed.
+    """
+    if ttft_ms is not None and (row.ttft_ms is None or row.stream is False):
+        row.ttft_ms, row.stream = ttft_ms, None
+    if row.latency_ms is None:
+        row.latency_ms = latency_ms
 
 
 def _id(row: Envelope) -> str:

@@ -1,7 +1,7 @@
 """What providers and engines say about prompt caching: the unit they cache in and the shortest prompt.
 
-Anthropic's minimums are those of LiteLLM's public model table (field prompt_cache_min_tokens), read on
-2026-11-29; OpenAI's and DeepSeek's come from their prompt caching guides, the engines' from their defaults.
+All of it was read on 2026-11-29; each table says where. A minimum that no source states is 0: a prompt
+without a hit is then a miss. A wrong minimum can only swap `miss` and `uncacheable`.
 """
 
 from typing import NamedTuple
@@ -16,18 +16,31 @@ class Caching(NamedTuple):
 
 UNKNOWN_CONTRACT = Caching()
 _PROVIDERS: dict[str, Caching] = {
-    "openai": Caching(128, 1024),
-    "azure": Caching(128, 1024),
+    "openai": Caching(128, 1024),  # OpenAI's prompt caching guide
+    "azure": Caching(128, 1024),  # the same on learn.microsoft.com
     "azure_openai": Caching(128, 1024),
-    "deepseek": Caching(64, 64),
-    "vllm": Caching(16, 16),
+    "deepseek": Caching(64, 64),  # api-docs.deepseek.com, kv_cache guide
+    "dashscope": Caching(1, 1024),  # alibabacloud.com, context-cache, page of 2026-10-11
+    "gemini": Caching(1, 1024),  # the lowest of any model; the models' own stand below
+    "vllm": Caching(16, 16),  # defaults of the engines from here on
     "hosted_vllm": Caching(16, 16),
     "sglang": Caching(1, 0),
     "trtllm": Caching(32, 32),
     "tensorrt_llm": Caching(32, 32),
 }
-_ANTHROPIC_DEFAULT = 1024
-_ANTHROPIC: dict[str, int] = {
+
+
+class _Family(NamedTuple):
+    """Models whose names tell their minimum, whoever hosts them."""
+
+    marker: str
+    """Where the telling part of a model's name starts."""
+    otherwise: int
+    minimums: dict[str, int]
+    """By the first part of the name; the longest that fits wins. Dots count as hyphens."""
+
+
+_CLAUDE = _Family("claude-", 1024, {  # field prompt_cache_min_tokens of LiteLLM's public model table 1.110.2
     "claude-fable-5": 512,
     "claude-mythos-5": 512,
     "claude-opus-5": 512,
@@ -41,25 +54,35 @@ _ANTHROPIC: dict[str, int] = {
     "claude-opus-4-6": 4096,
     "claude-opus-4-5": 4096,
     "claude-haiku-4-5": 4096,
-}
-_LONGEST_FIRST = sorted(_ANTHROPIC, key=len, reverse=True)
+})  # fmt: skip
+_GEMINI = _Family("gemini-", 1024, {  # ai.google.dev, caching guide, pages of 2026-05-07 and 2026-10-13
+    "gemini-4": 4096,
+    "gemini-3": 4096,
+    "gemini-3-flash": 1024,
+    "gemini-2-5": 2048,
+})  # fmt: skip
+_NOVA = _Family("amazon.nova-", 1000, {})  # "1K" in the AWS guide to prompt caching
+_FAMILIES = (_CLAUDE, _GEMINI, _NOVA)
 
 
 def caching(provider: str, model_name: str, otherwise: Caching) -> Caching:
     """The contract of a provider or engine; `otherwise` where its name is not known.
 
-    Claude keeps its own minimum wherever it is hosted.
+    Claude, Gemini and Nova keep their own minimum wherever they are hosted.
     """
-    _, claude, version = model_name.lower().partition("claude-")
-    if claude:
-        return Caching(1, _claude_minimum(claude + version.replace(".", "-")))
+    model = model_name.lower()
+    for family in _FAMILIES:
+        _, found, version = model.partition(family.marker)
+        if found:
+            return Caching(1, _minimum(family, (found + version).replace(".", "-")))
     return _PROVIDERS.get(provider.lower().replace("-", "_"), otherwise)
 
 
 def provider_caching(provider: str) -> Caching:
-    """The contract of a provider in the table."""
-    return _PROVIDERS[provider]
+    """The contract of a provider in the table; the unknown one for others."""
+    return _PROVIDERS.get(provider, UNKNOWN_CONTRACT)
 
 
-def _claude_minimum(model: str) -> int:
-    return next((_ANTHROPIC[p] for p in _LONGEST_FIRST if model.startswith(p)), _ANTHROPIC_DEFAULT)
+def _minimum(family: _Family, model: str) -> int:
+    fitting = [prefix for prefix in family.minimums if model.startswith(prefix)]
+    return family.minimums[max(fitting, key=len)] if fitting else family.otherwise

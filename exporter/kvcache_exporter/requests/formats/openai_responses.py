@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
-from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeDecoder, EnvelopeFormat
+from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat
 from kvcache_exporter.requests.formats.minimums import provider_caching
 from kvcache_exporter.requests.formats.values import Tokens
 
@@ -50,21 +49,15 @@ class ResponsesRow(Body, gc=False):
     response: Body | list[Any] | str | float | bool | None = None
 
 
-class _ResponsesDecoder(EnvelopeDecoder):
-    def _take(self, row: ResponsesRow, line: bytes, entries: list[Entry]) -> None:  # type: ignore[override]
-        body: Body = row
-        if row.type in _FINAL_EVENTS and isinstance(row.response, Body):
-            body = row.response
-            for name in ("ts", "request_id", "provider", "route", "group", "ttft_ms", "latency_ms"):
-                if getattr(row, name) is not None:
-                    setattr(body, name, getattr(row, name))
-        body.created = body.created or body.created_at
-        super()._take(body, line, entries)
-
-
-class _ResponsesFormat(EnvelopeFormat):
-    def decoder(self, options: DecoderOptions) -> Decoder:
-        return _ResponsesDecoder(self, options)
+def _unfold(row: ResponsesRow) -> Body:
+    body: Body = row
+    if row.type in _FINAL_EVENTS and isinstance(row.response, Body):
+        body = row.response
+        for name in ("ts", "request_id", "provider", "route", "group", "ttft_ms", "latency_ms"):
+            if getattr(row, name) is not None:
+                setattr(body, name, getattr(row, name))
+    body.created = body.created or body.created_at
+    return body
 
 
 def _counts(usage: ResponsesUsage) -> Counts:
@@ -91,12 +84,13 @@ def _looks(sample: Mapping[str, Any]) -> bool:
     )
 
 
-OPENAI_RESPONSES = _ResponsesFormat(
+OPENAI_RESPONSES = EnvelopeFormat(
     name="openai_responses",
     row=ResponsesRow,
     usage=ResponsesUsage,
     counts=_counts,
     looks=_looks,
     provider="openai",
+    unfold=_unfold,
     contract=provider_caching("openai"),
 )

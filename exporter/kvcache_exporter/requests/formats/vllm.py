@@ -1,68 +1,85 @@
-"""vLLM usage: OpenAI's shape, cached counts only with --enable-prompt-tokens-details, blocks of 16 tokens."""
+"""vLLM usage: OpenAI's shape, cached counts only with --enable-prompt-tokens-details, blocks of 16 tokens.
+
+Details are null without the flag, and up to 0.23 also on a miss.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat
+from kvcache_exporter.requests.formats.chat_usage import (
+    ChatUsage,
+    chat_counts,
+    chat_format,
+    chat_usage,
+    from_provider,
+)
+from kvcache_exporter.requests.formats.envelope import Counts, Envelope, measured
 from kvcache_exporter.requests.formats.minimums import provider_caching
-from kvcache_exporter.requests.formats.openai_chat import has_chat_usage
-from kvcache_exporter.requests.formats.values import Tokens
+from kvcache_exporter.requests.formats.values import milliseconds
 
 _BLOCK = provider_caching("vllm").granule
 
 
-class VllmDetails(msgspec.Struct, gc=False):
-    """`usage.prompt_tokens_details`; null without the flag, and up to 0.23 also on a miss."""
+class VllmMetrics(msgspec.Struct, gc=False):
+    """`metrics` (--enable-per-request-metrics, from 0.25), in milliseconds."""
 
-    cached_tokens: Tokens = None
-    created_cache_tokens: Tokens = None
-
-
-class VllmUsage(msgspec.Struct, gc=False):
-    """`usage`."""
-
-    prompt_tokens: Tokens = None
-    completion_tokens: Tokens = None
-    prompt_tokens_details: VllmDetails | list[Any] | str | float | bool | None = None
+    queue_time_ms: Any = None
+    time_to_first_token_ms: Any = None
+    """From when the request was scheduled: the queue is not in it."""
+    generation_time_ms: Any = None
 
 
 class VllmRow(Envelope, gc=False):
     """One line."""
 
-    usage: VllmUsage | list[Any] | str | float | bool | msgspec.UnsetType | None = msgspec.UNSET
+    metrics: VllmMetrics | list[Any] | str | float | bool | None = None
+    choices: msgspec.Raw = msgspec.Raw()
 
 
-def _counts(usage: VllmUsage) -> Counts:
-    prompt, details = usage.prompt_tokens, usage.prompt_tokens_details
-    if not isinstance(details, VllmDetails):
-        return prompt, None, None, usage.completion_tokens, ()
-    cached = details.cached_tokens
+def _unfold(row: VllmRow) -> VllmRow:
+    if isinstance(row.metrics, VllmMetrics):
+        queued, first, generating = map(
+            milliseconds,
+            (row.metrics.queue_time_ms, row.metrics.time_to_first_token_ms, row.metrics.generation_time_ms),
+        )
+        if queued is not None and first is not None:
+            ttft = (queued + first) * 1e3
+            measured(row, ttft, None if generating is None else ttft + generating * 1e3)
+    if row.object == "text_completion" and isinstance(row.usage, ChatUsage) and _several(row.choices):
+        # With several prompts in a request the cached count is that of the last one only.
+        row.usage.prompt_tokens_details = None
+    return row
+
+
+def _several(choices: msgspec.Raw) -> bool:
+    return bytes(choices)[:1] == b"[" and len(msgspec.json.decode(choices, type=list[msgspec.Raw])) > 1
+
+
+def _counts(usage: ChatUsage) -> Counts:
+    prompt, cached, written, output, by_ttl = chat_counts(usage)
     if cached and cached % _BLOCK and prompt == cached + 1:
         # The decode side of a disaggregated pair reports all but one token for every request, cold ones too;
         # no cache of whole blocks can hold that.
         cached = None
-    return prompt, cached, details.created_cache_tokens, usage.completion_tokens, ()
+    return prompt, cached, written, output, by_ttl
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:
-    if not has_chat_usage(sample):
-        return False
     details = sample["usage"].get("prompt_tokens_details")
     return (
-        sample.get("provider") in ("vllm", "hosted_vllm")
+        from_provider(sample, "vllm", "hosted_vllm")
         or "kv_transfer_params" in sample
         or (isinstance(details, dict) and "created_cache_tokens" in details)
     )
 
 
-VLLM = EnvelopeFormat(
-    name="vllm",
-    row=VllmRow,
-    usage=VllmUsage,
+VLLM = chat_format(
+    "vllm",
+    _looks,
+    usage=chat_usage(writes="created_cache_tokens"),
     counts=_counts,
-    looks=_looks,
-    provider="vllm",
-    contract=provider_caching("vllm"),
+    envelope=VllmRow,
+    unfold=_unfold,
 )

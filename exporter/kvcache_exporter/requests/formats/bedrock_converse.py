@@ -1,0 +1,124 @@
+"""Bedrock Converse usage: `inputTokens` leaves out what was read from and written to the cache.
+
+One family breaks this: for OpenAI's models `inputTokens` was seen to hold the writes too. Their total adds
+them once more, so that only the name of the model can tell.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from kvcache_exporter.requests.formats.chat_usage import has_field
+from kvcache_exporter.requests.formats.envelope import (
+    Counted,
+    Envelope,
+    EnvelopeFormat,
+    as_counted,
+    measured,
+    row_of,
+)
+from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds
+
+_INCLUSIVE = "openai."
+_TTLS = ("5m", "1h")
+
+
+class CacheDetail(msgspec.Struct, gc=False):
+    """An element of `usage.cacheDetails`: written tokens of one TTL."""
+
+    ttl: Any = None
+    tokens: Tokens = field(default=None, name="inputTokens")
+
+
+class ConverseUsage(msgspec.Struct, gc=False, rename="camel"):
+    """`usage`; some SDKs spell the cache fields with `Count`."""
+
+    input_tokens: Tokens = None
+    output_tokens: Tokens = None
+    cache_read_input_tokens: Tokens = None
+    cache_write_input_tokens: Tokens = None
+    cache_read_input_token_count: Tokens = None
+    cache_write_input_token_count: Tokens = None
+    cache_details: list[CacheDetail] | dict[str, Any] | str | float | bool | None = None
+
+
+class ConverseMetrics(msgspec.Struct, gc=False):
+    """`metrics`."""
+
+    latency: Any = field(default=None, name="latencyMs")
+
+
+class ConverseEvent(msgspec.Struct, gc=False):
+    """`metadata`: the last event of a stream."""
+
+    usage: ConverseUsage | list[Any] | str | float | bool | None = None
+    metrics: ConverseMetrics | list[Any] | str | float | bool | None = None
+
+
+class ConverseRow(Envelope, gc=False):
+    """One line: a body, an envelope, or the last event of a stream."""
+
+    metrics: ConverseMetrics | list[Any] | str | float | bool | None = None
+    metadata: ConverseEvent | list[Any] | str | float | bool | None = None
+    model_id: Any = field(default=None, name="modelId")
+
+
+def _unfold(row: ConverseRow) -> ConverseRow:
+    row.model = row.model or row.model_id
+    usage, metrics = row.usage, row.metrics
+    if isinstance(row.metadata, ConverseEvent) and not isinstance(usage, ConverseUsage):
+        usage, metrics = row.metadata.usage, row.metadata.metrics
+    if isinstance(metrics, ConverseMetrics):
+        latency = milliseconds(metrics.latency)
+        measured(row, None, None if latency is None else latency * 1e3)
+    if isinstance(usage, ConverseUsage):
+        row.usage = _counted(usage, _INCLUSIVE in label(row.model))
+    return row
+
+
+def _counted(usage: ConverseUsage, inclusive: bool) -> Counted:
+    fresh, read, written = usage.input_tokens, usage.cache_read_input_tokens, usage.cache_write_input_tokens
+    read = usage.cache_read_input_token_count if read is None else read
+    written = usage.cache_write_input_token_count if written is None else written
+    cache = (read or 0) + (written or 0)
+    if fresh is None and not cache:
+        return Counted(None, None)
+    prompt = fresh or 0
+    if not inclusive or prompt < cache:
+        prompt += cache
+    if read is None and written is not None:
+        read = 0
+    by_ttl = _split(usage.cache_details, written) if written else ()
+    return Counted(prompt, read, written, usage.output_tokens, by_ttl)
+
+
+def _split(details: object, written: int) -> tuple[tuple[str, int], ...]:
+    """Written tokens by TTL; what the details do not mention has the default of 5 minutes."""
+    found = dict.fromkeys(_TTLS, 0)
+    for detail in details if isinstance(details, list) else ():
+        if detail.ttl in _TTLS:
+            found[detail.ttl] += detail.tokens or 0
+    if sum(found.values()) > written:
+        return (("5m", written),)
+    found["5m"] += written - sum(found.values())
+    return tuple((ttl, tokens) for ttl, tokens in found.items() if tokens)
+
+
+def _looks(sample: Mapping[str, Any]) -> bool:
+    metadata = sample.get("metadata")
+    return has_field(sample, "inputTokens") or (
+        isinstance(metadata, dict) and has_field(metadata, "inputTokens")
+    )
+
+
+BEDROCK_CONVERSE = EnvelopeFormat(
+    name="bedrock_converse",
+    row=row_of(ConverseUsage, ConverseRow),
+    usage=Counted,
+    counts=as_counted,
+    looks=_looks,
+    provider="bedrock",
+    unfold=_unfold,
+)

@@ -1,0 +1,106 @@
+"""The usage object of the Chat Completions API, and what providers and engines that copy it do differently.
+
+All of them count what was read from and written to the cache into `prompt_tokens`. They differ in where the
+cached count stands, in whether they tell of writes, and in what they add.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar, cast
+
+import msgspec
+
+from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat, row_of
+from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.values import Tokens
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+class ChatDetails(msgspec.Struct, gc=False):
+    """`usage.prompt_tokens_details`."""
+
+    written: ClassVar[int | None] = None
+    """A field where the provider has one for it."""
+    cached_tokens: Tokens = None
+
+
+class ChatUsage(msgspec.Struct, gc=False):
+    """`usage`."""
+
+    hits: ClassVar[int | None] = None
+    """A field where the provider has the cached count also beside the totals."""
+    no_writes: ClassVar[int | None] = None
+    prompt_tokens: Tokens = None
+    completion_tokens: Tokens = None
+    prompt_tokens_details: ChatDetails | list[Any] | str | float | bool | None = None
+
+
+def chat_usage(*, hits: str = "", writes: str = "", no_writes: int | None = None) -> type[ChatUsage]:
+    """The usage object of a provider that has these fields: `hits` beside the totals, `writes` in the details.
+
+    `no_writes` is what it means that a reply with a cached count tells of no writes.
+    """
+    details = _with(ChatDetails, "written", writes) if writes else ChatDetails
+    usage = _with(ChatUsage, "hits", hits) if hits else ChatUsage
+    field = ("prompt_tokens_details", details | list[Any] | str | float | bool | None, None)
+    names = {"no_writes": no_writes}
+    made = msgspec.defstruct(usage.__name__, [field], bases=(usage,), namespace=names, gc=False)
+    return cast("type[ChatUsage]", made)
+
+
+def _with(base: type[_Struct], attribute: str, name: str) -> type[_Struct]:
+    field = (attribute, Tokens, msgspec.field(default=None, name=name))
+    return cast("type[_Struct]", msgspec.defstruct(base.__name__, [field], bases=(base,), gc=False))
+
+
+def chat_counts(usage: ChatUsage) -> Counts:
+    """The counts. Where two fields have the cached count they repeat it: they are never added."""
+    cached, written, details = usage.hits, None, usage.prompt_tokens_details
+    if isinstance(details, ChatDetails):
+        written = details.written
+        if cached is None:
+            cached = details.cached_tokens
+    if written is None and cached is not None:
+        written = usage.no_writes
+    return usage.prompt_tokens, cached, written, usage.completion_tokens, ()
+
+
+def has_chat_usage(sample: Mapping[str, Any]) -> bool:
+    """Whether the entry has a usage object in the form of the Chat Completions API."""
+    usage = sample.get("usage")
+    return isinstance(usage, dict) and "prompt_tokens" in usage
+
+
+def from_provider(sample: Mapping[str, Any], *names: str) -> bool:
+    """Whether the envelope names one of these providers."""
+    provider = sample.get("provider")
+    return isinstance(provider, str) and provider.lower().replace("-", "_") in names
+
+
+def has_field(sample: Mapping[str, Any], *names: str) -> bool:
+    """Whether the usage object has one of these fields."""
+    usage = sample.get("usage")
+    return isinstance(usage, dict) and not usage.keys().isdisjoint(names)
+
+
+def chat_format(
+    name: str,
+    looks: Callable[[Mapping[str, Any]], bool],
+    *,
+    provider: str = "",
+    usage: type[ChatUsage] = ChatUsage,
+    counts: Callable[[Any], Counts] = chat_counts,
+    envelope: type[Envelope] = Envelope,
+    unfold: Callable[[Any], Any] | None = None,
+) -> EnvelopeFormat:
+    """A format of this family; `looks` is only asked of entries with such a usage object."""
+    return EnvelopeFormat(
+        name=name,
+        row=row_of(usage, envelope),
+        usage=usage,
+        counts=counts,
+        looks=lambda sample: has_chat_usage(sample) and looks(sample),
+        provider=provider or name,
+        unfold=unfold,
+        contract=provider_caching(provider or name),
+    )

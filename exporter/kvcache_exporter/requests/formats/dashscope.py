@@ -1,0 +1,68 @@
+"""DashScope (Qwen) usage: totals in OpenAI's names or in its own, `input_tokens`, which mean the same here.
+
+Explicit caching bills writes, which have Anthropic's names but stand in OpenAI's details.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kvcache_exporter.requests.formats.anthropic_messages import CacheCreation, split_by_ttl
+from kvcache_exporter.requests.formats.chat_usage import ChatDetails, from_provider
+from kvcache_exporter.requests.formats.envelope import Counts, EnvelopeFormat, row_of
+from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.values import Tokens
+
+
+class DashscopeDetails(ChatDetails, gc=False):
+    """`usage.prompt_tokens_details`."""
+
+    cache_creation_input_tokens: Tokens = None
+    cache_creation: CacheCreation | list[Any] | str | float | bool | None = None
+
+
+class DashscopeUsage(msgspec.Struct, gc=False):
+    """`usage`."""
+
+    prompt_tokens: Tokens = None
+    completion_tokens: Tokens = None
+    input_tokens: Tokens = None
+    output_tokens: Tokens = None
+    prompt_tokens_details: DashscopeDetails | list[Any] | str | float | bool | None = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+
+
+def _counts(usage: DashscopeUsage) -> Counts:
+    prompt = usage.input_tokens if usage.prompt_tokens is None else usage.prompt_tokens
+    output = usage.output_tokens if usage.completion_tokens is None else usage.completion_tokens
+    details = usage.prompt_tokens_details
+    if usage.cache_read_input_tokens is not None or usage.cache_creation_input_tokens is not None:
+        prompt = usage.prompt_tokens  # its Anthropic endpoint: there `input_tokens` is not the whole prompt
+    if not isinstance(details, DashscopeDetails):
+        return prompt, None, None, output, ()
+    written = details.cache_creation_input_tokens or 0
+    by_ttl = split_by_ttl(details.cache_creation, written) if written else ()
+    return prompt, details.cached_tokens, written, output, by_ttl
+
+
+def _looks(sample: Mapping[str, Any]) -> bool:
+    usage = sample.get("usage")
+    if not isinstance(usage, dict) or usage.keys().isdisjoint(("prompt_tokens", "input_tokens")):
+        return False
+    details = usage.get("prompt_tokens_details")
+    telling = ("cache_type", "cache_creation_input_tokens")
+    named = from_provider(sample, "dashscope", "qwen", "alibaba") and "cache_read_input_tokens" not in usage
+    return named or (isinstance(details, dict) and not details.keys().isdisjoint(telling))
+
+
+DASHSCOPE = EnvelopeFormat(
+    name="dashscope",
+    row=row_of(DashscopeUsage),
+    usage=DashscopeUsage,
+    counts=_counts,
+    looks=_looks,
+    provider="dashscope",
+    contract=provider_caching("dashscope"),
+)

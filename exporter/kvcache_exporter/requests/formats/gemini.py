@@ -1,0 +1,105 @@
+"""Gemini usage, of the Gemini API and Vertex AI, in camel case or as SDKs dump it; the Interactions API.
+
+An absent cached count is 0: JSON made from protobuf leaves zeros out. Thoughts are output; what tools put
+into the prompt is not in the prompt count and is never cached. An explicit cache is made by a call of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from kvcache_exporter.requests.formats.chat_usage import has_field
+from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat, row_of
+from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.values import Tokens
+
+
+class GeminiUsage(msgspec.Struct, gc=False):
+    """`usageMetadata`, or `usage` of an Interaction."""
+
+    prompt: Tokens = field(default=None, name="promptTokenCount")
+    cached: Tokens = field(default=None, name="cachedContentTokenCount")
+    candidates: Tokens = field(default=None, name="candidatesTokenCount")
+    thoughts: Tokens = field(default=None, name="thoughtsTokenCount")
+    prompt_token_count: Tokens = None
+    cached_content_token_count: Tokens = None
+    candidates_token_count: Tokens = None
+    thoughts_token_count: Tokens = None
+    total_input_tokens: Tokens = None
+    total_cached_tokens: Tokens = None
+    total_output_tokens: Tokens = None
+    total_thought_tokens: Tokens = None
+
+
+_Usage = GeminiUsage | list[Any] | str | float | bool | None
+
+
+class GeminiRow(Envelope, gc=False):
+    """One line: a body, an envelope, or a bare usage object of an Interaction."""
+
+    usage_camel: _Usage = field(default=None, name="usageMetadata")
+    usage_metadata: _Usage = None
+    model_camel: Any = field(default=None, name="modelVersion")
+    model_version: Any = None
+    id_camel: Any = field(default=None, name="responseId")
+    response_id: Any = None
+    created_camel: Any = field(default=None, name="createTime")
+    create_time: Any = None
+    total_input_tokens: Tokens = None
+    total_cached_tokens: Tokens = None
+    total_output_tokens: Tokens = None
+    total_thought_tokens: Tokens = None
+
+
+def _unfold(row: GeminiRow) -> GeminiRow:
+    row.model = row.model or row.model_camel or row.model_version
+    row.id = row.id or row.id_camel or row.response_id
+    row.created = row.created or row.created_camel or row.create_time
+    if not isinstance(row.usage, GeminiUsage):
+        metadata = row.usage_camel or row.usage_metadata
+        if metadata is not None:
+            row.usage = metadata
+        elif row.total_input_tokens is not None:
+            row.usage = GeminiUsage(
+                prompt=row.total_input_tokens,
+                cached=row.total_cached_tokens,
+                candidates=row.total_output_tokens,
+                thoughts=row.total_thought_tokens,
+            )
+    return row
+
+
+def _counts(usage: GeminiUsage) -> Counts:
+    prompt = _either(usage.prompt, usage.prompt_token_count, usage.total_input_tokens)
+    cached = _either(usage.cached, usage.cached_content_token_count, usage.total_cached_tokens)
+    spoken = _either(usage.candidates, usage.candidates_token_count, usage.total_output_tokens)
+    thought = _either(usage.thoughts, usage.thoughts_token_count, usage.total_thought_tokens)
+    output = None if spoken is None and thought is None else (spoken or 0) + (thought or 0)
+    return prompt, cached or 0, None, output, ()
+
+
+def _either(*counts: int | None) -> int | None:
+    return next((count for count in counts if count is not None), None)
+
+
+def _looks(sample: Mapping[str, Any]) -> bool:
+    return (
+        isinstance(sample.get("usageMetadata"), dict)
+        or isinstance(sample.get("usage_metadata"), dict)
+        or has_field(sample, "promptTokenCount", "prompt_token_count", "total_input_tokens")
+        or ("total_input_tokens" in sample and "total_cached_tokens" in sample)
+    )
+
+
+GEMINI = EnvelopeFormat(
+    name="gemini",
+    row=row_of(GeminiUsage, GeminiRow),
+    usage=GeminiUsage,
+    counts=_counts,
+    looks=_looks,
+    provider="gemini",
+    unfold=_unfold,
+    contract=provider_caching("gemini"),
+)
