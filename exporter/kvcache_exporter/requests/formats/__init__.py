@@ -34,6 +34,7 @@ from kvcache_exporter.requests.formats.openai_chat import OPENAI_CHAT
 from kvcache_exporter.requests.formats.openai_responses import OPENAI_RESPONSES
 from kvcache_exporter.requests.formats.openrouter import OPENROUTER
 from kvcache_exporter.requests.formats.sglang_metrics_file import SGLANG_METRICS_FILE
+from kvcache_exporter.requests.formats.sglang_request_log import SGLANG_REQUEST_LOG
 from kvcache_exporter.requests.formats.sglang_usage import SGLANG_USAGE
 from kvcache_exporter.requests.formats.together import TOGETHER
 from kvcache_exporter.requests.formats.trtllm import TRTLLM
@@ -47,6 +48,7 @@ _RECOGNISED: tuple[Format, ...] = (
     LITELLM_JSON_ARRAY,
     LITELLM,
     SGLANG_METRICS_FILE,
+    SGLANG_REQUEST_LOG,
     OPENROUTER,
     BEDROCK_CONVERSE,
     GEMINI,

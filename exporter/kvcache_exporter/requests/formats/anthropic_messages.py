@@ -24,11 +24,16 @@ class MessagesUsage(msgspec.Struct, gc=False):
     cache_read_input_tokens: Tokens = None
     cache_creation: CacheCreation | list[Any] | str | float | bool | None = None
     output_tokens: Tokens = None
+    input_tokens_details: Any = None
+    """Never Anthropic's: with details, `input_tokens` is the whole prompt."""
+    prompt_tokens_details: Any = None
 
 
 def message_counts(usage: MessagesUsage) -> Counts:
     """The counts of a whole message; cache fields that are null or absent are 0, as Anthropic documents."""
     fresh, output = usage.input_tokens, usage.output_tokens
+    if usage.input_tokens_details is not None or usage.prompt_tokens_details is not None:
+        return None, None, None, output, ()
     read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     if fresh is None and not read and not written:
         return None, None, None, output, ()

@@ -36,7 +36,7 @@ class ChatUsage(msgspec.Struct, gc=False):
 
 
 def chat_usage(*, hits: str = "", writes: str = "", no_writes: int | None = None) -> type[ChatUsage]:
-    """The usage object of a provider that has these fields: `hits` beside the totals, `writes` in the details.
+    """The usage object of a provider with such fields: `hits` beside the totals, `writes` in the details.
 
     `no_writes` is what it means that a reply with a cached count tells of no writes.
     """
@@ -63,6 +63,13 @@ def chat_counts(usage: ChatUsage) -> Counts:
     if written is None and cached is not None:
         written = usage.no_writes
     return usage.prompt_tokens, cached, written, usage.completion_tokens, ()
+
+
+def choices_of(raw: msgspec.Raw) -> int:
+    """How many choices a reply has; 0 where the log leaves them out."""
+    if bytes(raw)[:1] != b"[":
+        return 0
+    return len(msgspec.json.decode(raw, type=list[msgspec.Raw]))
 
 
 def has_chat_usage(sample: Mapping[str, Any]) -> bool:

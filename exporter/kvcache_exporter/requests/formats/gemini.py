@@ -1,7 +1,7 @@
 """Gemini usage, of the Gemini API and Vertex AI, in camel case or as SDKs dump it; the Interactions API.
 
 An absent cached count is 0: JSON made from protobuf leaves zeros out. Thoughts are output; what tools put
-into the prompt is not in the prompt count and is never cached. An explicit cache is made by a call of its own.
+into the prompt is not in the prompt count and never cached. An explicit cache is made by a call of its own.
 """
 
 from collections.abc import Mapping

@@ -19,6 +19,9 @@ _LOG_TEXT = re.compile(
     rb"\[?\d{4}-\d\d-\d\d|[\[(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|event:|\[DONE\]"
 )
 
+_LOG_PREFIX = re.compile(rb"\A\[\d{4}-\d\d-\d\d[^\]{]{0,40}\] (?=\{)")
+"""What a server's logger writes before a JSON object."""
+
 
 class _Wrapper(msgspec.Struct):
     log: msgspec.Raw = msgspec.Raw()
@@ -90,9 +93,9 @@ class LineDecoder:
 
 
 def bare_json(line: bytes) -> bytes:
-    """The line without byte order mark, surrounding white space and the `data:` of server-sent events."""
+    """The line without byte order mark, white space, `data:` of server-sent events or a logger's prefix."""
     bare = line.strip().removeprefix(_BOM).strip()
-    return bare.removeprefix(b"data:").strip()
+    return _LOG_PREFIX.sub(b"", bare.removeprefix(b"data:").strip(), count=1)
 
 
 def unwrapped(line: bytes) -> bytes | None:

@@ -13,6 +13,7 @@ from kvcache_exporter.requests.formats.chat_usage import (
     chat_counts,
     chat_format,
     chat_usage,
+    choices_of,
     from_provider,
 )
 from kvcache_exporter.requests.formats.envelope import Counts, Envelope, measured
@@ -47,14 +48,10 @@ def _unfold(row: VllmRow) -> VllmRow:
         if queued is not None and first is not None:
             ttft = (queued + first) * 1e3
             measured(row, ttft, None if generating is None else ttft + generating * 1e3)
-    if row.object == "text_completion" and isinstance(row.usage, ChatUsage) and _several(row.choices):
+    if row.object == "text_completion" and isinstance(row.usage, ChatUsage) and choices_of(row.choices) > 1:
         # With several prompts in a request the cached count is that of the last one only.
         row.usage.prompt_tokens_details = None
     return row
-
-
-def _several(choices: msgspec.Raw) -> bool:
-    return bytes(choices)[:1] == b"[" and len(msgspec.json.decode(choices, type=list[msgspec.Raw])) > 1
 
 
 def _counts(usage: ChatUsage) -> Counts:
