@@ -387,7 +387,10 @@ def test_registry() -> None:
 
 
 def test_auto_keeps_to_its_choice() -> None:
-    """Lines before the first that tells are counted at once; later lines do not change the choice."""
+    """Lines before the first that tells are counted at once; later lines do not change the choice.
+
+    A line of another format is decoded as what it is, all the same.
+    """
     decoder = get_format("auto").decoder(DecoderOptions())
     assert isinstance(decoder, AutoDecoder)
     first = decoder.decode([b"garbage", b'{"hello": 1}', b"INFO: started"])
@@ -395,7 +398,8 @@ def test_auto_keeps_to_its_choice() -> None:
     assert (decoder.chosen, decoder.snapshot()) == ("", b"")
     later = decoder.decode([b"garbage", CHAT, b'{"usage":{"input_tokens":1,"cache_read_input_tokens":2}}'])
     assert decoder.chosen == "openai_chat"
-    assert [type(entry) for entry in later] == [RecordError, RequestRecord, RecordError]
+    assert [type(entry) for entry in later] == [RecordError, RequestRecord, RequestRecord]
+    assert list(decoder.also) == ["anthropic_messages"]
     resumed = get_format("auto").decoder(DecoderOptions())
     assert isinstance(resumed, AutoDecoder)
     resumed.restore(decoder.snapshot())

@@ -26,11 +26,16 @@ KEYS = (
     "usage_object", "hidden_params", "status", "type", "message", "log", "delta", "stop_reason", "response",
     "error", "model", "provider", "custom_llm_provider", "route", "group", "request_tags", "request_id", "id",
     "ts", "created", "ttft_ms", "latency_ms", "stream", "startTime", "endTime", "completionStartTime",
+    "usageMetadata", "promptTokenCount", "cachedContentTokenCount", "total_input_tokens", "inputTokens",
+    "cacheReadInputTokens", "cacheDetails", "ttl", "metrics", "latencyMs", "queue_time_ms", "data",
+    "time_to_first_token_ms", "choices", "object", "timings", "prompt_n", "cache_n", "done",
+    "prompt_eval_count", "total_duration", "perf_metrics", "response_headers", "native_tokens_prompt", "out",
+    "meta_info", "event", "rid", "prompt_cache_hit_tokens", "total_tokens", "reasoning_tokens",
     "cache_hit", "ddsource", "finish_reason", "request_received_ts", "first_token_latency", "e2e_latency",
 )  # fmt: skip
 WORDS = (
     "2000", "ok", "failed", "message_start", "message_delta", "message_stop", "response.completed", "litellm",
-    "2026-11-29T10:00:01.5Z", "\u0000",
+    "2026-11-29T10:00:01.5Z", "\u0000", "text_completion", "request.finished", "openai.x", "1h", "abort",
 )  # fmt: skip
 NUMBERS = (0, 1, 2000, 1024, -1, 0.5, 1e300, 1795946401.0)
 VALUES: st.SearchStrategy[Any] = (

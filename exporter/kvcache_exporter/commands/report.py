@@ -72,7 +72,8 @@ def decoded(
     yield too_long
     yield decoder.flush()
     if chosen := getattr(decoder, "chosen", ""):
-        print(f"{file}: format {chosen}", file=sys.stderr)
+        also = "".join(f", some entries {name}" for name in sorted(getattr(decoder, "also", ())))
+        print(f"{file}: format {chosen}{also}", file=sys.stderr)
 
 
 def _nothing(arguments: argparse.Namespace, report: Report) -> str:

@@ -61,6 +61,7 @@ class LogSource:
         )
         self._renderer = Renderer()
         self._reported: set[str] = set()
+        self._recognised: set[str] = set()
         self._dirty = True
         self._publish()
 
@@ -88,11 +89,17 @@ class LogSource:
         decoder = self._decoder(chunk.file_key)
         try:
             entries = decoder.decode(chunk.lines)
+            self._say_format(getattr(decoder, "chosen", ""))
             return [*entries, *decoder.flush()] if chunk.finished else entries
         except Exception:
             # The chunk counts as read, so its lines must show up somewhere. No text of them is logged.
             log.exception("source %s: unexpected fault in a decoder; please report it", self.name)
             return [RecordError("internal")] * len(chunk.lines)
+
+    def _say_format(self, chosen: str) -> None:
+        if chosen and chosen not in self._recognised:
+            self._recognised.add(chosen)
+            log.info("source %s: recognised logs of format %s", self.name, chosen)
 
     def _decoder(self, file_key: str) -> Decoder:
         decoder = self._decoders.get(file_key)

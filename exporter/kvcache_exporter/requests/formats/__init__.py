@@ -1,8 +1,9 @@
 """Log formats. To add one:
 
-1. write a module of this package that defines it. A provider whose usage object stands in an envelope needs a
-   row Struct and a function that picks the counts (deepest example: `vllm.py`); anything else needs a class
-   with `name`, `recognises` and `decoder` (`sglang_metrics_file.py`);
+1. write a module of this package that defines it. A provider that copies the usage object of Chat Completions
+   needs a `chat_format` (`moonshot.py`; deepest example `vllm.py`); one with counts of its own an
+   `EnvelopeFormat` (`gemini.py`); anything else a class with `name`, `recognises` and `decoder`
+   (`sglang_metrics_file.py`);
 2. put it into `FORMATS`, before every format that would also recognise its lines: `auto` asks in this order;
 3. put a sample and the right values into tests/fixtures/logs/<name>.jsonl and <name>.expected.jsonl.
 """

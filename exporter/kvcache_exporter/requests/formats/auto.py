@@ -1,4 +1,8 @@
-"""`format: auto`: looks at the first entries of a file, then decodes all of it as the format they have."""
+"""`format: auto`: looks at the first entries of a file, then decodes it as the format they have.
+
+A gateway may write the replies of many providers into one file: an entry of which the chosen format cannot
+tell the cached tokens is given to the format it looks like, which counts it if it can tell.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kvcache_exporter.errors import RecordError, StateError
+from kvcache_exporter.model import RequestRecord
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
 from kvcache_exporter.requests.formats.lines import (
     FAILURES,
@@ -37,7 +42,7 @@ class _Unrecognised(LineDecoder):
 
 
 class AutoDecoder:
-    """Chooses once and keeps to it; lines before that are counted, not held back."""
+    """Chooses once; lines before that are counted, not held back."""
 
     def __init__(self, formats: Sequence[Format], options: DecoderOptions) -> None:
         self._formats = formats
@@ -45,18 +50,40 @@ class AutoDecoder:
         self._decoder: Decoder = _Unrecognised()
         self.chosen = ""
         """Name of the format the file has; "" until a line tells."""
+        self.also: dict[str, Decoder] = {}
+        """Decoders, by name, of other formats that entries of the file had."""
 
     def decode(self, lines: Sequence[bytes]) -> list[Entry]:
         """Entries that these lines finish."""
         if self.chosen:
-            return self._decoder.decode(lines)
+            return self._decode(lines)
         for place, line in enumerate(lines):
             recognised = self._recognise(line)
             if recognised is not None:
                 before = self._decoder.decode(lines[:place])
                 self._choose(recognised)
-                return [*before, *self._decoder.decode(lines[place:])]
+                return [*before, *self._decode(lines[place:])]
         return self._decoder.decode(lines)
+
+    def _decode(self, lines: Sequence[bytes]) -> list[Entry]:
+        entries = self._decoder.decode(lines)
+        if not _holds_nothing(self._decoder) or not any(map(_doubtful, entries)):
+            return entries
+        return [entry for line in lines for entry in self._reconsidered(line)]
+
+    def _reconsidered(self, line: bytes) -> list[Entry]:
+        entries = self._decoder.decode([line])
+        if not any(map(_doubtful, entries)):
+            return entries
+        other = self._recognise(line)
+        if other is None or other.name == self.chosen:
+            return entries
+        decoder = self.also.get(other.name) or other.decoder(self._options)
+        better = decoder.decode([line]) if _holds_nothing(decoder) else entries
+        if any(map(_doubtful, better)):
+            return entries
+        self.also[other.name] = decoder
+        return better
 
     def _recognise(self, line: bytes) -> Format | None:
         for sample in _samples(line):
@@ -90,6 +117,17 @@ class AutoDecoder:
             message = "the saved state of a log of format auto is damaged: delete the state file"
             raise StateError(message) from error
         self._decoder.restore(saved.held_back)
+
+
+def _holds_nothing(decoder: Decoder) -> bool:
+    """Whether lines may be decoded twice, and one without the others."""
+    return type(decoder).snapshot is LineDecoder.snapshot
+
+
+def _doubtful(entry: Entry) -> bool:
+    if isinstance(entry, RequestRecord):
+        return entry.cached_tokens is None and entry.prompt_tokens is not None
+    return isinstance(entry, RecordError) and entry.reason == "no_usage"
 
 
 def _samples(line: bytes) -> list[Mapping[str, object]]:

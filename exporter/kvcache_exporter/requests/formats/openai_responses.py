@@ -34,6 +34,9 @@ class ResponsesUsage(msgspec.Struct, gc=False):
     input_tokens: Tokens = None
     input_tokens_details: InputDetails | list[Any] | str | float | bool | None = None
     output_tokens: Tokens = None
+    cache_read_input_tokens: Any = None
+    """Never OpenAI's: beside them, `input_tokens` is not the whole prompt."""
+    cache_creation_input_tokens: Any = None
 
 
 class Body(Envelope, gc=False):
@@ -62,6 +65,8 @@ def _unfold(row: ResponsesRow) -> Body:
 
 def _counts(usage: ResponsesUsage) -> Counts:
     details = usage.input_tokens_details
+    if usage.cache_read_input_tokens is not None or usage.cache_creation_input_tokens is not None:
+        return None, None, None, usage.output_tokens, ()
     if not isinstance(details, InputDetails):
         return usage.input_tokens, None, None, usage.output_tokens, ()
     written, split = details.cache_write_tokens or 0, details.cache_write_tokens_details
