@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvcache_exporter.catalogue import PARSE_FAILURE_REASONS, REQUEST_ERROR_REASONS
@@ -52,6 +52,8 @@ JSON = st.recursive(
     ),
     max_leaves=30,
 )
+few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Times depend on what else runs on the machine."""
 every_format = pytest.mark.parametrize("format_", FORMATS, ids=[known.name for known in FORMATS])
 
 
@@ -86,7 +88,7 @@ def check_record(entry: RequestRecord) -> None:
 
 
 @every_format
-@settings(max_examples=25)
+@few
 @given(values=st.lists(JSON, max_size=5))
 def test_any_json_gives_entries(format_: Format, values: list[Any]) -> None:
     """No JSON raises, and what comes out as a record makes sense."""
@@ -98,7 +100,7 @@ def test_any_json_gives_entries(format_: Format, values: list[Any]) -> None:
 
 
 @every_format
-@settings(max_examples=25)
+@few
 @given(lines=st.lists(st.binary(max_size=60) | st.sampled_from((b"{", b"[{}", b"\xef\xbb\xbf{}", b"[[[]]]"))))
 def test_any_bytes_give_entries(format_: Format, lines: list[bytes]) -> None:
     """No bytes raise."""
@@ -108,7 +110,7 @@ def test_any_bytes_give_entries(format_: Format, lines: list[bytes]) -> None:
 
 
 @every_format
-@settings(max_examples=25)
+@few
 @given(values=st.lists(JSON, max_size=6), cut=st.integers(0, 6))
 def test_batches_do_not_matter(format_: Format, values: list[Any], cut: int) -> None:
     """The same lines in one batch, in two, or over a restart give the same entries."""
