@@ -113,6 +113,24 @@ def test_records_says_what_it_left_out_and_which_format_it_chose(capsys: pytest.
     ]
 
 
+def test_report_says_which_other_formats_a_mixed_file_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the first format does not know is decoded as what it looks like, down to an unknown outcome."""
+    logs = FIXTURES / "logs"
+    mixed = tmp_path / "gateway.jsonl"
+    mixed.write_text(
+        "".join((logs / f"{name}.jsonl").read_text() for name in ("openai_chat", "gemini", "ollama"))
+    )
+    assert main(["records", str(mixed)]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 7 + 6 + 1
+    assert printed.err.splitlines() == [
+        f"{mixed}: format openai_chat; some entries have format gemini, ollama",
+        f"{mixed}: no record: 1 x rate_limited",
+    ]
+
+
 def _usage_log(path: Path) -> None:
     lines = []
     for number in range(100):

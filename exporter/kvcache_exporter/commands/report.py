@@ -72,7 +72,8 @@ def decoded(
     yield too_long
     yield decoder.flush()
     if chosen := getattr(decoder, "chosen", ""):
-        also = "".join(f", some entries {name}" for name in sorted(getattr(decoder, "also", ())))
+        others = ", ".join(sorted(getattr(decoder, "also", ())))
+        also = f"; some entries have format {others}" if others else ""
         print(f"{file}: format {chosen}{also}", file=sys.stderr)
 
 

@@ -20,6 +20,7 @@ from kvcache_exporter.requests.formats.lines import (
 )
 
 _MAX_WRAPPERS = 4
+_NOTHING, _UNKNOWN, _CERTAIN = range(3)
 
 
 class _Saved(msgspec.Struct):
@@ -67,20 +68,20 @@ class AutoDecoder:
 
     def _decode(self, lines: Sequence[bytes]) -> list[Entry]:
         entries = self._decoder.decode(lines)
-        if not _holds_nothing(self._decoder) or not any(map(_doubtful, entries)):
+        if not _holds_nothing(self._decoder) or _worth(entries) == _CERTAIN:
             return entries
         return [entry for line in lines for entry in self._reconsidered(line)]
 
     def _reconsidered(self, line: bytes) -> list[Entry]:
         entries = self._decoder.decode([line])
-        if not any(map(_doubtful, entries)):
+        if _worth(entries) == _CERTAIN:
             return entries
         other = self._recognise(line)
         if other is None or other.name == self.chosen:
             return entries
         decoder = self.also.get(other.name) or other.decoder(self._options)
         better = decoder.decode([line]) if _holds_nothing(decoder) else entries
-        if any(map(_doubtful, better)):
+        if _worth(better) <= _worth(entries):
             return entries
         self.also[other.name] = decoder
         return better
@@ -124,10 +125,16 @@ def _holds_nothing(decoder: Decoder) -> bool:
     return type(decoder).snapshot is LineDecoder.snapshot
 
 
-def _doubtful(entry: Entry) -> bool:
-    if isinstance(entry, RequestRecord):
-        return entry.cached_tokens is None and entry.prompt_tokens is not None
-    return isinstance(entry, RecordError) and entry.reason == "no_usage"
+def _worth(entries: Sequence[Entry]) -> int:
+    """How much a format makes of lines: of its entries the one that tells least counts."""
+    worth = _CERTAIN
+    for entry in entries:
+        if isinstance(entry, RequestRecord):
+            if entry.cached_tokens is None and entry.prompt_tokens is not None:
+                worth = min(worth, _UNKNOWN)
+        elif isinstance(entry, RecordError) and entry.reason == "no_usage":
+            return _NOTHING
+    return worth
 
 
 def _samples(line: bytes) -> list[Mapping[str, object]]:
