@@ -8,7 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvcache_exporter.catalogue import REQUEST_ERROR_REASONS
+from kvcache_exporter.catalogue import (
+    REQUEST_DIAGNOSED_MISSES,
+    REQUEST_DIAGNOSED_TOKENS,
+    REQUEST_ERROR_REASONS,
+)
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats import FORMATS, get_format
@@ -224,6 +228,11 @@ def test_sglang_request_log() -> None:
         assert second == RequestRecord(
             1200, 1152, None, 50, None, 0.71, 1795946401.5, "sglang", "", "", "ok", "r1"
         )  # fmt: skip
+    body = {"text": "SECRET", "meta_info": finished["out"]["meta_info"]}  # type: ignore[index]
+    decoder, (entry,) = auto([json.dumps(body).encode()])
+    assert decoder.chosen == "sglang_request_log"
+    assert isinstance(entry, RequestRecord)
+    assert entry[:2] == (1200, 1152)
     finished["out"]["meta_info"]["finish_reason"] = {"type": "abort"}  # type: ignore[index]
     (entry,) = decode("sglang_request_log", [json.dumps(finished).encode()])
     assert isinstance(entry, Skipped)
@@ -378,3 +387,29 @@ def test_counts_that_a_real_sglang_inflated() -> None:
     """0.5.4 added cached tokens up over retractions: what exceeds the prompt is refused, not clipped."""
     entries = decode("sglang_usage", recorded("sglang-0.5.4-a"))
     assert [getattr(entry, "reason", "") for entry in entries] == ["cached_exceeds_prompt"] * 3 + [""] * 5
+
+
+def test_why_the_cache_was_missed() -> None:
+    """Bodies and streams; a comparison that has not ended says nothing, an unknown reason is `other`."""
+    usage = {"input_tokens": 12, "cache_read_input_tokens": 8192, "output_tokens": 1}
+    for found, expected in (
+        ({"type": "tools_changed", "cache_missed_input_tokens": 18500}, ("tools_changed", 18500)),
+        ({"type": "previous_message_not_found"}, ("previous_message_not_found", 0)),
+        ({"type": "new_reason"}, ("other", 0)), (None, None), ("text", None), ({"type": None}, None),
+    ):  # fmt: skip
+        message = {"id": "m", "usage": usage, "diagnostics": {"cache_miss_reason": found}}
+        assert record("anthropic_messages", message).diagnosis == expected
+        events = [{"type": "message_start", "message": message}, {"type": "message_stop"}]
+        (entry,) = decode("anthropic_stream", [json.dumps(event).encode() for event in events])
+        assert isinstance(entry, RequestRecord)
+        assert entry.diagnosis == expected
+    assert record("anthropic_messages", {"usage": usage, "diagnostics": None}).diagnosis is None
+
+
+def test_diagnosed_misses_are_counted_by_reason() -> None:
+    """The recorded sample has one; it is in the page with its tokens."""
+    ledger = Ledger("s", FullHit())
+    ledger.add(decode("anthropic_messages", sample_lines("anthropic_messages")))
+    page = {(sample.metric, sample.labels[-1]): sample.value for sample in ledger.samples()}
+    assert page[REQUEST_DIAGNOSED_MISSES, "tools_changed"] == 1
+    assert page[REQUEST_DIAGNOSED_TOKENS, "tools_changed"] == 18500

@@ -49,6 +49,8 @@ def board(options: Options) -> Board:
             Row("Whose prompts miss?", (
                 Placed(model_tables.prompt_groups(q), 14, 10),
                 Placed(model_tables.log_models(q), 10, 10),
+                Placed(diagnosed(q), 12, 7),
+                Placed(diagnosed_tokens(q), 12, 7),
             )),
             Row("What is paid for?", (
                 Placed(tokens_by_kind(q), 8, 7),
@@ -309,6 +311,31 @@ def rewarms(q: Scope) -> timeseries.Panel:
         s.PER_SECOND,
         Query(q.rate(c.REQUEST_REWARMS, ("source", "group")), "{{source}} {{group}}"),
         no_value=s.NO_LOG,
+    )
+
+
+_NO_DIAGNOSIS = "No provider says why"
+
+
+def diagnosed(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Why a prefix was not found, by the provider",
+        "What had changed since the request before: Anthropic's cache diagnostics, which clients have to ask "
+        "for. A steady rate of tools_changed or system_changed is a prompt that is put together in another "
+        "order or holds a time.",
+        s.REQUESTS_PER_SECOND,
+        Query(q.rate(c.REQUEST_DIAGNOSED_MISSES, ("reason",)), "{{reason}}"),
+        no_value=_NO_DIAGNOSIS,
+    )
+
+
+def diagnosed_tokens(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Tokens missed, by the provider's reason",
+        "Prompt tokens that would have come from the cache had nothing changed.",
+        s.TOKENS_PER_SECOND,
+        Query(q.rate(c.REQUEST_DIAGNOSED_TOKENS, ("reason",)), "{{reason}}"),
+        no_value=_NO_DIAGNOSIS,
     )
 
 

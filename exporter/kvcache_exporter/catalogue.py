@@ -73,6 +73,15 @@ PARSE_FAILURE_REASONS = (
     "cached_exceeds_prompt",
     "internal",
 )
+MISS_REASONS = (
+    "model_changed",
+    "system_changed",
+    "tools_changed",
+    "messages_changed",
+    "previous_message_not_found",
+    "unavailable",
+    "other",
+)
 REQUEST_ERROR_REASONS = ("rate_limited", "client_error", "server_error", "aborted", "failed")
 
 SECONDS_BUCKETS = (
@@ -385,6 +394,20 @@ REQUEST_ERRORS = _metric(
     "request_errors_total",
     (*REQ, "reason"),
     "Requests that failed; they are in no other request metric.",
+)
+REQUEST_DIAGNOSED_MISSES = _metric(
+    "counter",
+    _REQUESTS,
+    "request_diagnosed_misses_total",
+    (*REQ, "reason"),
+    "Requests of which the provider says why their prefix was not read from the cache to its end.",
+)
+REQUEST_DIAGNOSED_TOKENS = _metric(
+    "counter",
+    _REQUESTS,
+    "request_diagnosed_missed_tokens_total",
+    (*REQ, "reason"),
+    "Prompt tokens that those requests would else have read from the cache, as the provider says.",
 )
 REQUEST_COST = _metric(
     "counter",

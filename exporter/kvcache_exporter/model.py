@@ -63,6 +63,8 @@ class RequestRecord(NamedTuple):
     """Tokens the engine or provider caches at a time: a full hit still computes up to that many."""
     minimum_tokens: int = 0
     """Prompts shorter than this are never cached."""
+    diagnosis: tuple[str, int] | None = None
+    """Why the provider says the cache was missed, a value of the catalogue's MISS_REASONS, and the tokens."""
 
     @property
     def uncached_tokens(self) -> int | None:

@@ -13,6 +13,8 @@ from kvcache_exporter.requests.outcome import FullHit, classify
 from kvcache_exporter.requests.prices import Price
 from kvcache_exporter.requests.rewarm import Floor
 
+_DIAGNOSIS = RequestRecord._fields.index("diagnosis")
+
 
 class Money(msgspec.Struct):
     """US dollars, and how many requests they stand for."""
@@ -74,6 +76,9 @@ class Tally(msgspec.Struct):
     output_tokens: int = 0
     written_tokens: dict[str, int] = {}
     errors: dict[str, int] = {}
+    diagnosed: dict[str, int] = {}
+    """Requests by the reason their provider gave for a miss, and the tokens missed for it."""
+    diagnosed_tokens: dict[str, int] = {}
     ttft: dict[str, Histogram] = {}
     duration: dict[str, Histogram] = {}
     computed_tokens: Histogram | None = None
@@ -103,6 +108,9 @@ class Tally(msgspec.Struct):
             self._add_written(records)
         if outcome != "unknown":
             self._add_known(prompt, cached)
+        for reason, tokens in filter(None, columns[_DIAGNOSIS]):
+            self.diagnosed[reason] = self.diagnosed.get(reason, 0) + 1
+            self.diagnosed_tokens[reason] = self.diagnosed_tokens.get(reason, 0) + tokens
 
     def _add_known(self, prompt: Sequence[int], cached: Sequence[int]) -> None:
         self.prompt_tokens += sum(prompt)
@@ -144,8 +152,13 @@ class Tally(msgspec.Struct):
         yield from self.money.samples(labels)
         for ttl, tokens in sorted(self.written_tokens.items()):
             yield Sample(c.REQUEST_WRITTEN_TOKENS, (*labels, ttl), float(tokens))
-        for reason, count in sorted(self.errors.items()):
-            yield Sample(c.REQUEST_ERRORS, (*labels, reason), float(count))
+        for metric, counts in (
+            (c.REQUEST_ERRORS, self.errors),
+            (c.REQUEST_DIAGNOSED_MISSES, self.diagnosed),
+            (c.REQUEST_DIAGNOSED_TOKENS, self.diagnosed_tokens),
+        ):
+            for reason, count in sorted(counts.items()):
+                yield Sample(metric, (*labels, reason), float(count))
         for metric, histograms in ((c.REQUEST_TTFT, self.ttft), (c.REQUEST_DURATION, self.duration)):
             for name, histogram in sorted(histograms.items()):
                 yield Sample(metric, (*labels, name), histogram.distribution(c.SECONDS_BUCKETS))

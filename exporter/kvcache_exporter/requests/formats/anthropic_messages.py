@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from kvcache_exporter.requests.formats.envelope import Counts, EnvelopeFormat, row_of
+from kvcache_exporter.catalogue import MISS_REASONS
+from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.values import Tokens
 
 
@@ -27,6 +28,34 @@ class MessagesUsage(msgspec.Struct, gc=False):
     input_tokens_details: Any = None
     """Never Anthropic's: with details, `input_tokens` is the whole prompt."""
     prompt_tokens_details: Any = None
+
+
+class MissReason(msgspec.Struct, gc=False):
+    """`diagnostics.cache_miss_reason`: where the prompt left that of the request before it."""
+
+    type: Any = None
+    cache_missed_input_tokens: Tokens = None
+
+
+class Diagnostics(msgspec.Struct, gc=False):
+    """`diagnostics` of a message (beta header cache-diagnosis-2026-04-07), null where nothing differed."""
+
+    cache_miss_reason: MissReason | list[Any] | str | float | bool | None = None
+
+
+class MessagesRow(Envelope, gc=False):
+    """One line."""
+
+    diagnostics: Diagnostics | list[Any] | str | float | bool | None = None
+
+
+def diagnosis(diagnostics: object) -> tuple[str, int] | None:
+    """The reason and the tokens that were missed for it; None while the comparison has not ended."""
+    reason = diagnostics.cache_miss_reason if isinstance(diagnostics, Diagnostics) else None
+    if not isinstance(reason, MissReason) or not isinstance(reason.type, str):
+        return None
+    name = reason.type if reason.type in MISS_REASONS else "other"
+    return name, reason.cache_missed_input_tokens or 0
 
 
 def message_counts(usage: MessagesUsage) -> Counts:
@@ -62,9 +91,10 @@ def _looks(sample: Mapping[str, Any]) -> bool:
 
 ANTHROPIC_MESSAGES = EnvelopeFormat(
     name="anthropic_messages",
-    row=row_of(MessagesUsage),
+    row=row_of(MessagesUsage, MessagesRow),
     usage=MessagesUsage,
     counts=message_counts,
     looks=_looks,
     provider="anthropic",
+    diagnosis=lambda row: diagnosis(row.diagnostics),
 )

@@ -11,7 +11,13 @@ import msgspec
 
 from kvcache_exporter.errors import RecordError, StateError
 from kvcache_exporter.model import RequestRecord, Skipped
-from kvcache_exporter.requests.formats.anthropic_messages import CacheCreation, MessagesUsage, message_counts
+from kvcache_exporter.requests.formats.anthropic_messages import (
+    CacheCreation,
+    Diagnostics,
+    MessagesUsage,
+    diagnosis,
+    message_counts,
+)
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.envelope import is_event
 from kvcache_exporter.requests.formats.labels import Labeller
@@ -33,6 +39,7 @@ class StreamMessage(msgspec.Struct, gc=False):
 
     id: Any = None
     model: Any = None
+    diagnostics: Diagnostics | list[Any] | str | float | bool | None = None
     usage: MessagesUsage | list[Any] | str | float | bool | None = None
 
 
@@ -66,6 +73,7 @@ class Pending(msgspec.Struct):
     provider: str = ""
     model_name: str = ""
     group: str = ""
+    diagnosis: tuple[str, int] | None = None
 
 
 class Saved(msgspec.Struct):
@@ -131,6 +139,7 @@ class StreamDecoder(LineDecoder):
         message = row.message if isinstance(row.message, StreamMessage) else StreamMessage()
         group = (row.route or row.group) if self._group_by is None else self._group_by(line)
         known.model_name = known.model_name or label(message.model) or label(row.model)
+        known.diagnosis = known.diagnosis or diagnosis(message.diagnostics)
         known.provider = known.provider or label(row.provider)
         known.group = known.group or label(group)
         if known.timestamp is None:
@@ -146,7 +155,7 @@ class StreamDecoder(LineDecoder):
         provider, model_name, group, granule, minimum = labels
         return RequestRecord(
             prompt, cached, written, output, None, None, known.timestamp, provider, model_name, group, status,
-            key, by_ttl, granule, minimum,
+            key, by_ttl, granule, minimum, known.diagnosis,
         )  # fmt: skip
 
     def _fail(self, row: StreamRow, entries: list[Entry]) -> None:

@@ -82,6 +82,8 @@ class EnvelopeFormat:
     provider: str
     unfold: Callable[[Any], Any] | None = None
     """Turns a row into the envelope that is in it; may change the row."""
+    diagnosis: Callable[[Any], tuple[str, int] | None] | None = None
+    """Picks from a row why the provider says the cache was missed, and the tokens."""
     contract: Caching = UNKNOWN_CONTRACT
     """For providers that the table in minimums.py does not know."""
 
@@ -101,7 +103,7 @@ class EnvelopeDecoder(LineDecoder):
         super().__init__(format_.row)
         self._usage = format_.usage
         self._counts = format_.counts
-        self._unfold = format_.unfold
+        self._unfold, self._diagnosis = format_.unfold, format_.diagnosis
         labeller = Labeller(options, format_.provider, format_.contract)
         self._known, self._labels = labeller.known, labeller.labels
         self._group_by = Paths((options.group_by,)).first if options.group_by else None
@@ -149,6 +151,7 @@ class EnvelopeDecoder(LineDecoder):
             by_ttl,
             granule,
             minimum,
+            None if self._diagnosis is None else self._diagnosis(row),
         )
         entries.append(_make(RequestRecord, fields))  # past the Python __new__ of named tuples
 

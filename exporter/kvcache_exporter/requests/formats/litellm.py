@@ -132,6 +132,7 @@ def _record(row: LiteRow, labels: Labels, start: float | None) -> RequestRecord:
             split_by_ttl(split, written) if isinstance(split, CacheCreation) and written else (),
             granule,
             minimum,
+            None,
         ),
     )
 

@@ -1,4 +1,7 @@
-"""SGLang's --log-requests with --log-requests-format json, from 0.5.23 behind a `[time] ` prefix."""
+"""SGLang's --log-requests with --log-requests-format json, from 0.5.23 behind a `[time] ` prefix.
+
+Also bodies of its /generate, which have the same `meta_info`.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,25 +22,24 @@ class LogReply(msgspec.Struct, gc=False):
 
 
 class LogRow(msgspec.Struct, gc=False):
-    """One event."""
+    """One event, or one body."""
 
     event: Any = None
     timestamp: Any = None
     """Local time of the server, without a zone; only used where the reply has no time of its own."""
     out: LogReply | list[Any] | str | float | bool | None = None
+    meta_info: SglangRequest | list[Any] | str | float | bool | None = None
 
 
 class _SglangLogDecoder(SglangDecoder):
     def _take(self, row: LogRow, line: bytes, entries: list[Entry]) -> None:
-        if not isinstance(row.event, str) or not row.event.startswith("request."):
-            raise RecordError("no_usage", "the line is no event of a request")
-        reply = row.out.meta_info if isinstance(row.out, LogReply) else None
-        if row.event != "request.finished":
-            entries.append(Skipped("not_a_request"))
-        elif isinstance(reply, SglangRequest):
+        reply = row.out.meta_info if isinstance(row.out, LogReply) else row.meta_info
+        if isinstance(reply, SglangRequest):
             entries.append(self._entry(reply, line, timestamp(row.timestamp)))
+        elif isinstance(row.event, str) and row.event.startswith("request.received"):
+            entries.append(Skipped("not_a_request"))
         else:
-            raise RecordError("no_usage", "the finished request has no meta_info")
+            raise RecordError("no_usage", "the line is no finished request: it has no meta_info")
 
 
 class SglangRequestLog:
@@ -46,9 +48,10 @@ class SglangRequestLog:
     name = "sglang_request_log"
 
     def recognises(self, sample: Mapping[str, object]) -> bool:
-        """Whether the sample is an event of a request."""
-        event = sample.get("event")
-        return isinstance(event, str) and event.startswith("request.") and "rid" in sample
+        """Whether the sample is an event of a request or a body."""
+        event, reply = sample.get("event"), sample.get("meta_info")
+        is_event = isinstance(event, str) and event.startswith("request.") and "rid" in sample
+        return is_event or (isinstance(reply, dict) and "prompt_tokens" in reply)
 
     def decoder(self, options: DecoderOptions) -> Decoder:
         """A decoder that holds nothing back."""
