@@ -89,6 +89,30 @@ def test_auto_on_a_file_of_every_format(first: str) -> None:
     assert counted >= 0.95 * expected
 
 
+def named_lines() -> list[tuple[str, bytes]]:
+    """Lines of every sample that say which provider they are from, and the name of their format."""
+    return [
+        (sample, line)
+        for sample in MIXED
+        for line in sample_lines(sample)
+        if line.startswith(b"{") and b'"provider":' in line and b'"usage":' in line
+    ]
+
+
+@pytest.mark.parametrize("first", ["openai_chat", "anthropic_messages", "gemini", "groq", "dashscope"])
+def test_auto_reads_a_gateways_log_as_each_provider_means_it(first: str) -> None:
+    """To the last field: writes, output, the server's own times."""
+    lines = sorted(named_lines(), key=lambda pair: pair[0] != first)
+    expected = [entry for name, line in lines for entry in decode(name, [line])]
+    decoder, entries = auto([line for _, line in lines])
+    assert decoder.chosen == first
+    assert len(lines) > 50
+    differing = [
+        pair for pair in zip(lines, entries, expected, strict=True) if repr(pair[1]) != repr(pair[2])
+    ]
+    assert not differing
+
+
 BUGS = [json.loads(line) for line in (LOGS / "bugs.jsonl").read_text().splitlines()]
 
 

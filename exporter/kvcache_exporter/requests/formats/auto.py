@@ -1,7 +1,7 @@
 """`format: auto`: looks at the first entries of a file, then decodes it as the format they have.
 
-A gateway may write the replies of many providers into one file: an entry of which the chosen format cannot
-tell the cached tokens is given to the format it looks like, which counts it if it can tell.
+A gateway may write the replies of many providers into one file: an entry of a provider that has another
+format, or of which the chosen one cannot tell the cached tokens, is given to the format it looks like.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ import msgspec
 from kvcache_exporter.errors import RecordError, StateError
 from kvcache_exporter.model import RequestRecord
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
+from kvcache_exporter.requests.formats.envelope import EnvelopeFormat
 from kvcache_exporter.requests.formats.lines import (
     FAILURES,
     LineDecoder,
@@ -20,6 +21,7 @@ from kvcache_exporter.requests.formats.lines import (
 )
 
 _MAX_WRAPPERS = 4
+_REMEMBERED = 1000
 _NOTHING, _UNKNOWN, _CERTAIN = range(3)
 
 
@@ -49,6 +51,8 @@ class AutoDecoder:
         self._formats = formats
         self._options = options
         self._decoder: Decoder = _Unrecognised()
+        self._format: Format | None = None
+        self._foreign: dict[str, bool] = {}
         self.chosen = ""
         """Name of the format the file has; "" until a line tells."""
         self.also: dict[str, Decoder] = {}
@@ -68,23 +72,39 @@ class AutoDecoder:
 
     def _decode(self, lines: Sequence[bytes]) -> list[Entry]:
         entries = self._decoder.decode(lines)
-        if not _holds_nothing(self._decoder) or _worth(entries) == _CERTAIN:
+        if not _holds_nothing(self._decoder) or self._settled(entries):
             return entries
         return [entry for line in lines for entry in self._reconsidered(line)]
 
     def _reconsidered(self, line: bytes) -> list[Entry]:
         entries = self._decoder.decode([line])
-        if _worth(entries) == _CERTAIN:
+        if self._settled(entries):
             return entries
         other = self._recognise(line)
         if other is None or other.name == self.chosen:
             return entries
         decoder = self.also.get(other.name) or other.decoder(self._options)
         better = decoder.decode([line]) if _holds_nothing(decoder) else entries
-        if _worth(better) <= _worth(entries):
+        if (_worth(better), self._has_foreign(entries)) <= (_worth(entries), False):
             return entries
         self.also[other.name] = decoder
         return better
+
+    def _settled(self, entries: Sequence[Entry]) -> bool:
+        return _worth(entries) == _CERTAIN and not self._has_foreign(entries)
+
+    def _has_foreign(self, entries: Sequence[Entry]) -> bool:
+        providers = {entry.provider for entry in entries if type(entry) is RequestRecord}
+        return any(map(self._is_foreign, providers))
+
+    def _is_foreign(self, provider: str) -> bool:
+        """Whether the provider has another format than the chosen one."""
+        known = self._foreign.get(provider)
+        if known is None:
+            if len(self._foreign) >= _REMEMBERED:
+                self._foreign.clear()
+            known = self._foreign[provider] = _claimed_by_another(provider, self._format, self._formats)
+        return known
 
     def _recognise(self, line: bytes) -> Format | None:
         for sample in _samples(line):
@@ -94,7 +114,7 @@ class AutoDecoder:
         return None
 
     def _choose(self, format_: Format) -> None:
-        self.chosen = format_.name
+        self.chosen, self._format = format_.name, format_
         self._decoder = format_.decoder(self._options)
 
     def flush(self) -> list[Entry]:
@@ -118,6 +138,12 @@ class AutoDecoder:
             message = "the saved state of a log of format auto is damaged: delete the state file"
             raise StateError(message) from error
         self._decoder.restore(saved.held_back)
+
+
+def _claimed_by_another(provider: str, chosen: Format | None, formats: Sequence[Format]) -> bool:
+    if not isinstance(chosen, EnvelopeFormat) or provider == chosen.provider or chosen.claims(provider):
+        return False
+    return any(isinstance(other, EnvelopeFormat) and other.claims(provider) for other in formats)
 
 
 def _holds_nothing(decoder: Decoder) -> bool:

@@ -91,6 +91,12 @@ class EnvelopeFormat:
         """Whether the sample looks like this format."""
         return self.looks(sample)
 
+    def claims(self, provider: str) -> bool:
+        """Whether an envelope that names the provider has this format by that name alone."""
+        usage = {"prompt_tokens": 1}
+        named = self.looks({"provider": provider, "usage": usage})
+        return named and (provider == self.provider or not self.looks({"usage": usage}))
+
     def decoder(self, options: DecoderOptions) -> Decoder:
         """A decoder that holds nothing back."""
         return EnvelopeDecoder(self, options)
