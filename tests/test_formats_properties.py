@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcache_exporter.catalogue import PARSE_FAILURE_REASONS, REQUEST_ERROR_REASONS
@@ -52,8 +52,7 @@ JSON = st.recursive(
     ),
     max_leaves=30,
 )
-few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Times depend on what else runs on the machine."""
+few = settings(max_examples=25)
 every_format = pytest.mark.parametrize("format_", FORMATS, ids=[known.name for known in FORMATS])
 
 

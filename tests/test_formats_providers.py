@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcache_exporter.catalogue import (
@@ -348,7 +348,7 @@ STATELESS = [name for name in OWN if name != "anthropic_stream"]
 
 
 @pytest.mark.parametrize("name", STATELESS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15)
 @given(data=st.data())
 def test_every_entry_is_counted_once(name: str, data: st.DataObject) -> None:
     """However a sample is damaged: outcomes + failed requests + skipped + parse failures = entries."""

@@ -71,8 +71,7 @@ def _unfold(row: ConverseRow) -> ConverseRow:
     if isinstance(row.metadata, ConverseEvent) and not isinstance(usage, ConverseUsage):
         usage, metrics = row.metadata.usage, row.metadata.metrics
     if isinstance(metrics, ConverseMetrics):
-        latency = milliseconds(metrics.latency)
-        measured(row, None, None if latency is None else latency * 1e3)
+        measured(row, None, milliseconds(metrics.latency))
     if isinstance(usage, ConverseUsage):
         row.usage = _counted(usage, _INCLUSIVE in label(row.model))
     return row

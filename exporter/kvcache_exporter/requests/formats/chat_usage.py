@@ -30,16 +30,14 @@ class ChatUsage(msgspec.Struct, gc=False):
     hits: ClassVar[int | None] = None
     """A field where the provider has the cached count also beside the totals."""
     no_writes: ClassVar[int | None] = None
+    """What it means that a reply with a cached count tells of no writes."""
     prompt_tokens: Tokens = None
     completion_tokens: Tokens = None
     prompt_tokens_details: ChatDetails | list[Any] | str | float | bool | None = None
 
 
 def chat_usage(*, hits: str = "", writes: str = "", no_writes: int | None = None) -> type[ChatUsage]:
-    """The usage object of a provider with such fields: `hits` beside the totals, `writes` in the details.
-
-    `no_writes` is what it means that a reply with a cached count tells of no writes.
-    """
+    """The usage object of a provider with such fields: `hits` beside the totals, `writes` in the details."""
     details = _with(ChatDetails, "written", writes) if writes else ChatDetails
     usage = _with(ChatUsage, "hits", hits) if hits else ChatUsage
     field = ("prompt_tokens_details", details | list[Any] | str | float | bool | None, None)

@@ -198,15 +198,15 @@ def _uncounted(row: Envelope, labels: Labels, at: float | None) -> RequestRecord
     )
 
 
-def measured(row: Envelope, ttft_ms: float | None, latency_ms: float | None = None) -> None:
-    """Fill in what the server measured, where the log has no client's times.
+def measured(row: Envelope, ttft: float | None, duration: float | None = None) -> None:
+    """Fill in what the server measured, in seconds, where the log has no client's times.
 
     A server knows its first token also of a reply that was not streamed.
     """
-    if ttft_ms is not None and (row.ttft_ms is None or row.stream is False):
-        row.ttft_ms, row.stream = ttft_ms, None
-    if row.latency_ms is None:
-        row.latency_ms = latency_ms
+    if ttft is not None and (row.ttft_ms is None or row.stream is False):
+        row.ttft_ms, row.stream = ttft * 1e3, None
+    if duration is not None and row.latency_ms is None:
+        row.latency_ms = duration * 1e3
 
 
 def _id(row: Envelope) -> str:

@@ -42,15 +42,10 @@ class FireworksUsage(ChatUsage, gc=False):
 def _unfold(row: FireworksRow) -> FireworksRow:
     for extra in (row.perf_metrics, row.response_headers):
         if isinstance(extra, PerfMetrics | Headers):
-            measured(row, _ms(extra.ttft), _ms(extra.duration))
+            measured(row, seconds(extra.ttft), seconds(extra.duration))
             if isinstance(row.usage, FireworksUsage) and row.usage.hits is None:
                 row.usage.hits = extra.cached
     return row
-
-
-def _ms(value: Any) -> float | None:
-    length = seconds(value)
-    return None if length is None else length * 1e3
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:

@@ -18,12 +18,12 @@ class GroqUsage(ChatUsage, gc=False):
 
 def _unfold(row: Envelope) -> Envelope:
     if isinstance(row.usage, GroqUsage):
-        queued, computed = seconds(row.usage.queue_time), seconds(row.usage.prompt_time)
-        total = seconds(row.usage.total_time)
+        queued = seconds(row.usage.queue_time) or 0.0
+        computed, total = seconds(row.usage.prompt_time), seconds(row.usage.total_time)
         measured(
             row,
-            None if computed is None else ((queued or 0.0) + computed) * 1e3,
-            None if total is None else ((queued or 0.0) + total) * 1e3,
+            None if computed is None else queued + computed,
+            None if total is None else queued + total,
         )
     return row
 

@@ -41,8 +41,7 @@ def _unfold(row: LlamaRow) -> LlamaRow:
     known = chat_counts(usage) if isinstance(usage, ChatUsage) else Counted(None, None)
     if isinstance(timings, Timings) and timings.prompt_n is not None:
         row.usage = _timed(timings, row.tokens_evaluated if known[0] is None else known[0])
-        computing = milliseconds(timings.prompt_ms)
-        measured(row, None if computing is None else computing * 1e3)
+        measured(row, milliseconds(timings.prompt_ms))
     elif known[0] is not None:
         row.usage = Counted(*known)
     return row

@@ -32,19 +32,13 @@ def _unfold(row: OllamaRow) -> OllamaRow:
     if row.done is False:
         row.object = _CHUNK
     elif row.done is True:
-        total, load, evaluated = map(
-            _ms, (row.total_duration, row.load_duration, row.prompt_eval_duration)
-        )  # fmt: skip
-        measured(row, None if evaluated is None else (load or 0.0) + evaluated, total)
+        load, evaluated = seconds(row.load_duration, 1e9), seconds(row.prompt_eval_duration, 1e9)
+        ttft = None if evaluated is None else (load or 0.0) + evaluated
+        measured(row, ttft, seconds(row.total_duration, 1e9))
         counted = row.prompt_eval_count is not None
         row.usage = Counted(row.prompt_eval_count, None, None, row.eval_count) if counted else None
         row.status = 200 if row.status is None else row.status
     return row
-
-
-def _ms(nanoseconds: Any) -> float | None:
-    length = seconds(nanoseconds, 1e9)
-    return None if length is None else length * 1e3
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:

@@ -45,8 +45,7 @@ def _unfold(row: OpenrouterRow) -> OpenrouterRow:
         return row
     row.id, row.model, row.created = generation.id, generation.model, generation.created_at
     row.status = "cancelled" if generation.cancelled is True else row.status
-    latency = milliseconds(generation.latency)
-    measured(row, None if latency is None else latency * 1e3)
+    measured(row, milliseconds(generation.latency))
     row.usage = _USAGE(
         generation.native_tokens_prompt,
         generation.native_tokens_completion,

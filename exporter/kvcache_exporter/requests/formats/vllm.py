@@ -46,8 +46,8 @@ def _unfold(row: VllmRow) -> VllmRow:
             (row.metrics.queue_time_ms, row.metrics.time_to_first_token_ms, row.metrics.generation_time_ms),
         )
         if queued is not None and first is not None:
-            ttft = (queued + first) * 1e3
-            measured(row, ttft, None if generating is None else ttft + generating * 1e3)
+            ttft = queued + first
+            measured(row, ttft, None if generating is None else ttft + generating)
     if row.object == "text_completion" and isinstance(row.usage, ChatUsage) and choices_of(row.choices) > 1:
         # With several prompts in a request the cached count is that of the last one only.
         row.usage.prompt_tokens_details = None
