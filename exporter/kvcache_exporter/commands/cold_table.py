@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kvcache_exporter import catalogue as c
-from kvcache_exporter.demo.answers import percent, quantile
+from kvcache_exporter.demo.answers import percent
+from kvcache_exporter.distributions import quantile
 from kvcache_exporter.model import Distribution
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.derive import token_increases

@@ -22,6 +22,9 @@ from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.summary import summarise
 
+_WINDOW = "window"
+"""Name of the window that `--window` asks for."""
+
 
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
@@ -42,7 +45,7 @@ def add(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     pages = recorded_pages(arguments.folder)
-    windows = {**c.WINDOWS, "window": arguments.window} if arguments.json else c.WINDOWS
+    windows = {**c.WINDOWS, _WINDOW: arguments.window} if arguments.json else c.WINDOWS
     collectors = {page.target: TargetCollector(page.target, ENGINES, windows=windows) for page in pages}
     tables = {name: ColdTable(collector) for name, collector in collectors.items()}
     logs = [RecordedLog(path, arguments.folder) for path in recorded_logs(arguments.folder)]
@@ -53,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         for log in logs:
             log.play_until(page.at)
         if arguments.json:
-            print(json.dumps(summary(collector, page, arguments.window)), flush=True)
+            print(json.dumps(summary(collector, page)), flush=True)
     if arguments.cold:
         print("\n".join(cold_table(tables.values())))
     elif not arguments.json:
@@ -108,8 +111,8 @@ def _samples(collectors: Iterable[TargetCollector], logs: list[RecordedLog]) -> 
         yield from log.ledger.samples()
 
 
-def summary(collector: TargetCollector, page: RecordedPage, window: float) -> dict[str, object]:
-    """One page's line: all ranks of the target as one, ratios over `window` seconds, null without traffic."""
+def summary(collector: TargetCollector, page: RecordedPage) -> dict[str, object]:
+    """One page's line: all ranks of the target as one, ratios over `--window`, null without traffic."""
     plan = collector.plan
     return {
         "at": page.at,
@@ -117,6 +120,6 @@ def summary(collector: TargetCollector, page: RecordedPage, window: float) -> di
         "target": page.target,
         "target_up": int(collector.up),
         "hit_basis": plan.basis if plan else "",
-        **summarise(collector, window)._asdict(),
+        **summarise(collector, _WINDOW)._asdict(),
         "anomalies": {reason: n for reason, n in sorted(collector.anomalies.items()) if n},
     }

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.model import Distribution, Outcome, Sample
+from kvcache_exporter.distributions import merged, quantile
+from kvcache_exporter.model import Outcome, Sample
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.summary import Summary, summarise
@@ -17,7 +18,7 @@ def answers(
 ) -> Iterator[str]:
     """Lines to print; `window` is a value of the label, `now` Unix seconds."""
     targets = list(collectors)
-    found = [summarise(collector, c.WINDOWS[window]) for collector in targets]
+    found = [summarise(collector, window) for collector in targets]
     yield f"1 What is the hit rate?  (last {window})"
     for collector, summary in zip(targets, found, strict=True):
         yield (
@@ -39,22 +40,12 @@ def percent(value: float | None) -> str:
     return "  no traffic" if value is None else f"{100 * value:5.1f} %"
 
 
-def quantile(state: Distribution, q: float) -> float:
-    """Upper edge of the bucket that holds the quantile: never too small. +Inf beyond the last edge."""
-    rank = q * state.counts[-1]
-    place = next(i for i, count in enumerate(state.counts) if count >= rank)
-    return state.edges[place] if place < len(state.edges) else float("inf")
-
-
 def _ttft(ledger: Ledger, outcome: Outcome) -> str:
     histograms = [tally.ttft[outcome] for tally in ledger.tallies.values() if outcome in tally.ttft]
     if not histograms:
         return f"{outcome} -"
-    states = [histogram.distribution(c.SECONDS_BUCKETS) for histogram in histograms]
-    merged = Distribution(
-        c.SECONDS_BUCKETS, tuple(map(sum, zip(*(s.counts for s in states), strict=True))), 0.0
-    )
-    return f"{outcome} <={quantile(merged, 0.5):g} / <={quantile(merged, 0.99):g} s"
+    every = merged([histogram.distribution(c.SECONDS_BUCKETS) for histogram in histograms])
+    return f"{outcome} <={quantile(every, 0.5):g} / <={quantile(every, 0.99):g} s"
 
 
 def _pressure(collector: TargetCollector, summary: Summary) -> str:

@@ -1,17 +1,18 @@
 """Everything counted of one log source: tallies by group with a bound on their number, and log health."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import RequestRecord, Sample, Skipped
+from kvcache_exporter.model import Outcome, RequestRecord, Sample, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices
-from kvcache_exporter.requests.tally import Tally
+from kvcache_exporter.requests.tally import Histogram, Tally, observe
 from kvcache_exporter.windows import History, Terms
 
 OVERFLOW = "other"
@@ -31,6 +32,29 @@ class Health(msgspec.Struct):
     """Largest timestamp of a record, Unix seconds."""
 
 
+class GroupIncreases(NamedTuple):
+    """What one group gained in a window."""
+
+    cached: float
+    prompt: float
+    full: float
+    """Requests that skipped prefill."""
+    known: float
+    """Requests of which that is known."""
+
+
+class ModelTotals:
+    """Requests of one model since the exporter started, for windows that /metrics leaves to Prometheus."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.ttft: dict[str, Histogram] = {}
+
+    def add(self, outcome: Outcome, records: Sequence[RequestRecord]) -> None:
+        self.outcomes[outcome] += len(records)
+        observe(self.ttft, outcome, [r.ttft_seconds for r in records if r.ttft_seconds is not None])
+
+
 class Ledger:
     """Counts one source's entries. What changed goes into the state file."""
 
@@ -38,6 +62,10 @@ class Ledger:
         self.source = source
         self.health = Health()
         self.tallies: dict[Group, Tally] = {}
+        self.models: dict[str, ModelTotals] = {}
+        """By model_name."""
+        self.recent: Mapping[str, Mapping[Group, GroupIncreases]] = {}
+        """What the windows hold as of the last `samples`, by window."""
         self._full_hit = full_hit
         self._most_models, self._most_groups = models, groups
         self._models: set[tuple[str, str]] = set()
@@ -58,8 +86,10 @@ class Ledger:
             else:
                 others.append(entry)  # type: ignore[arg-type]  # the only other kinds of Entry
         for group, records in batches.items():
-            tally = self._tally(group)
-            tally.add(records, self._full_hit)
+            place = self._place(group)
+            tally, totals = self._tally(place), self.models.setdefault(place[1], ModelTotals())
+            for outcome, found in tally.add(records, self._full_hit).items():
+                totals.add(outcome, found)
             if self.prices:
                 # By the record's own model: a tally of `other` holds many.
                 tally.money.add(records, self.prices.of(*group[:2]))
@@ -71,7 +101,8 @@ class Ledger:
         if isinstance(entry, RecordError):
             self.fail(entry.reason)
         elif entry.reason in c.REQUEST_ERROR_REASONS:
-            self._tally((entry.provider, entry.model_name, entry.group)).add_error(entry.reason)
+            place = self._place((entry.provider, entry.model_name, entry.group))
+            self._tally(place).add_error(entry.reason)
             self._note_newest((entry.timestamp,))
 
     def fail(self, reason: str, count: int = 1) -> None:
@@ -82,13 +113,13 @@ class Ledger:
         if newest is not None:
             self.health.newest = max(newest, self.health.newest or newest)
 
-    def _tally(self, group: Group) -> Tally:
-        admitted = self._admitted.get(group) or self._admit(group)
+    def _place(self, group: Group) -> Group:
+        """Where a group's requests are counted."""
+        return self._admitted.get(group) or self._admit(group)
+
+    def _tally(self, admitted: Group) -> Tally:
         self._changed.add(admitted)
-        tally = self.tallies.get(admitted)
-        if tally is None:
-            tally = self.tallies[admitted] = Tally()
-        return tally
+        return self.tallies.setdefault(admitted, Tally())
 
     def _admit(self, wanted: Group) -> Group:
         """The group itself while there is room for its names, else with `other` in their place."""
@@ -158,19 +189,26 @@ class Ledger:
             yield from tally.samples((self.source, *group))
         yield from self._windowed()
 
+    def _increases(self) -> dict[str, dict[Group, GroupIncreases]]:
+        spans = {window: self._history.span(seconds) for window, seconds in c.WINDOWS.items()}
+        return {
+            window: {
+                group: GroupIncreases(*map(span.increase, self._columns(group)))
+                for group in sorted(self.tallies)
+            }
+            for window, span in spans.items()
+            if span is not None
+        }
+
     def _windowed(self) -> Iterator[Sample]:
-        for window, seconds in c.WINDOWS.items():
-            span = self._history.span(seconds)
-            if span is None:
-                continue
-            for group in sorted(self.tallies):
-                provider, model, name = group
-                cached, prompt, full, known = map(span.increase, self._columns(group))
+        self.recent = self._increases()
+        for window, groups in self.recent.items():
+            for (provider, model, name), found in groups.items():
                 labels = ("", "", model, "", self.source, provider, name, window)
-                if prompt > 0:
-                    yield Sample(c.TOKEN_HIT_RATIO, labels, cached / prompt)
-                if known > 0:
-                    yield Sample(c.REQUEST_HIT_RATIO, labels, full / known)
+                if found.prompt > 0:
+                    yield Sample(c.TOKEN_HIT_RATIO, labels, found.cached / found.prompt)
+                if found.known > 0:
+                    yield Sample(c.REQUEST_HIT_RATIO, labels, found.full / found.known)
 
 
 def _key(group: Group) -> str:

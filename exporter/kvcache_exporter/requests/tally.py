@@ -86,7 +86,8 @@ class Tally(msgspec.Struct):
     money: Money = msgspec.field(default_factory=Money)
     floor: Floor = msgspec.field(default_factory=Floor)
 
-    def add(self, records: Sequence[RequestRecord], full_hit: FullHit) -> None:
+    def add(self, records: Sequence[RequestRecord], full_hit: FullHit) -> dict[Outcome, list[RequestRecord]]:
+        """Count them; returns them by outcome."""
         by_outcome: dict[Outcome, list[RequestRecord]] = {}
         for record in records:
             outcome = classify(
@@ -96,14 +97,15 @@ class Tally(msgspec.Struct):
         for outcome, found in by_outcome.items():
             self._add_outcome(outcome, found)
         self.floor.observe(records)
+        return by_outcome
 
     def _add_outcome(self, outcome: Outcome, records: list[RequestRecord]) -> None:
         columns = list(zip(*records, strict=True))
         prompt, cached, written, output, ttft, duration = columns[:6]
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + len(records)
         self.output_tokens += sum(filter(None, output))
-        _observe(self.ttft, outcome, [v for v in ttft if v is not None])
-        _observe(self.duration, outcome, [v for v in duration if v is not None])
+        observe(self.ttft, outcome, [v for v in ttft if v is not None])
+        observe(self.duration, outcome, [v for v in duration if v is not None])
         if any(written):
             self._add_written(records)
         if outcome != "unknown":
@@ -174,7 +176,7 @@ class Tally(msgspec.Struct):
                 yield Sample(metric, labels, histogram.distribution(edges))
 
 
-def _observe(histograms: dict[str, Histogram], outcome: Outcome, seconds: list[float]) -> None:
+def observe(histograms: dict[str, Histogram], outcome: Outcome, seconds: list[float]) -> None:
     if seconds:
         histogram = histograms.get(outcome)
         if histogram is None:

@@ -10,7 +10,7 @@ from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.model import Sample
 from kvcache_exporter.scrape.anomalies import Evidence, anomalies
 from kvcache_exporter.scrape.cold import ColdWatch, signs, started
-from kvcache_exporter.scrape.derive import derive
+from kvcache_exporter.scrape.derive import Increases, derive, increases
 from kvcache_exporter.scrape.fleet import Fleet
 from kvcache_exporter.scrape.lifecycle import ColdRule, Signs
 from kvcache_exporter.scrape.measure import Identity, about, clean, measure, requests_under_way
@@ -47,6 +47,8 @@ class TargetCollector:
         self.plan: Plan | None = None
         self.watched: Mapping[Key, Watched] = {}
         """Windows' terms by key, for `span`; empty while the target is down."""
+        self.recent: Mapping[str, Mapping[Key, Increases]] = {}
+        """What the newest page's windows hold, by window; empty while the target is down."""
         self.anomalies: Counter[str] = Counter()
         self.last_error = ""
         self.cold = ColdWatch(target, cold or ColdRule(), fleet or Fleet())
@@ -79,6 +81,7 @@ class TargetCollector:
         self.up, self._last_success, self.watched, self.last_error = True, now, self._terms, ""
         self.cold.observe(seen, self._history, self._terms.values(), now)
         self._count(page, impossible, requests_under_way(plan, values))
+        self.recent = self._increases()
         self.samples = [
             *self._health(duration),
             *about(plan, values, self.who.target),
@@ -123,7 +126,8 @@ class TargetCollector:
 
     def failed(self, error: ScrapeError, duration: float = 0.0) -> None:
         """The scrape gave no page: what the engine said is withdrawn, nothing is made up."""
-        self.up, self.watched, self.last_error = False, {}, f"{error.reason}: {error}"
+        self.up, self.watched, self.recent = False, {}, {}
+        self.last_error = f"{error.reason}: {error}"
         self._failures[error.reason] += 1
         self.cold.gone()
         # What was counted of the target stays: a counter that vanishes while the engine restarts hides it.
@@ -187,14 +191,19 @@ class TargetCollector:
         for reason in c.ANOMALY_REASONS:
             yield Sample(c.DATA_ANOMALIES, (target, reason), float(self.anomalies[reason]))
 
+    def _increases(self) -> dict[str, dict[Key, Increases]]:
+        spans = {window: self._history.span(seconds) for window, seconds in self._windows.items()}
+        return {
+            window: {key: increases(item, span) for key, item in self.watched.items()}
+            for window, span in spans.items()
+            if span is not None
+        }
+
     def _windowed(self) -> Iterator[Sample]:
-        for window, seconds in self._windows.items():
-            span = self._history.span(seconds)
-            if span is None:
-                continue
-            for key, item in self.watched.items():
-                for metric, value in derive(item, span):
-                    labels = {**dict(zip(c.ENG, self.who.labels(key), strict=True)), "window": window}
+        for window, by_key in self.recent.items():
+            for key, found in by_key.items():
+                labels = {**dict(zip(c.ENG, self.who.labels(key), strict=True)), "window": window}
+                for metric, value in derive(found):
                     yield Sample(metric, tuple(labels.get(name, "") for name in metric.labels), value)
 
 

@@ -21,22 +21,20 @@ def ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 and 0 <= part <= whole else None
 
 
-def token_hit_ratio(watched: Watched, span: Span) -> float | None:
-    if watched.cached is None or watched.prompt is None:
-        return None
-    if watched.doubt and span.increase(watched.doubt) > 0:
-        return None
-    return ratio(span.increase(watched.cached), span.increase(watched.prompt))
-
-
 def token_increases(items: Iterable[Watched], span: Span) -> tuple[float, float]:
     """Cached and prompt tokens of all keys together; keys whose cached tokens are in doubt are left out."""
     pairs = [
         (span.increase(item.cached), span.increase(item.prompt))
         for item in items
-        if item.cached and item.prompt and not (item.doubt and span.increase(item.doubt) > 0)
+        if item.cached and item.prompt and _credible(item, span)
     ]
     return sum(cached for cached, _ in pairs), sum(prompt for _, prompt in pairs)
+
+
+def _credible(watched: Watched, span: Span) -> bool:
+    if watched.cached is None or watched.prompt is None:
+        return False
+    return not (watched.doubt and span.increase(watched.doubt) > 0)
 
 
 def request_hit_counts(watched: Watched, span: Span) -> tuple[float, float] | None:
@@ -51,25 +49,65 @@ def request_hit_counts(watched: Watched, span: Span) -> tuple[float, float] | No
     return computed - short, total - short
 
 
-def derive(watched: Watched, span: Span) -> Iterator[Derived]:
-    """All windowed values of one key over one span."""
+class Increases(NamedTuple):
+    """What one key gained in a window; None where the engine does not say, or not credibly."""
+
+    seconds: float
+    """Real length of the window."""
+    cached: float | None = None
+    prompt: float | None = None
+    """Prompt tokens; None together with `cached`, so that the two always make one ratio."""
+    hits: float | None = None
+    long_requests: float | None = None
+    """Requests with a prompt longer than the threshold; None together with `hits`."""
+    preemptions: float | None = None
+    evicted_tokens: float | None = None
+    prefill_seconds: float | None = None
+    prefill_tokens: float | None = None
+
+
+def increases(watched: Watched, span: Span) -> Increases:
+    cached, prompt = token_increases([watched], span) if _credible(watched, span) else (None, None)
+    hits, long_requests = request_hit_counts(watched, span) or (None, None)
+
+    def of(terms: Terms | None) -> float | None:
+        return span.increase(terms) if terms else None
+
+    return Increases(
+        span.seconds,
+        cached,
+        prompt,
+        hits,
+        long_requests,
+        of(watched.counters.get(c.PREEMPTIONS)),
+        of(watched.counters.get(c.EVICTED_TOKENS)),
+        of(watched.counters.get(c.ENGINE_PREFILL_SECONDS)),
+        of(watched.prefill_tokens),
+    )
+
+
+def derive(found: Increases) -> Iterator[Derived]:
+    """All windowed values of one key over one window."""
     values = {
-        c.TOKEN_HIT_RATIO: token_hit_ratio(watched, span),
-        c.REQUEST_HIT_RATIO: ratio(*counts) if (counts := request_hit_counts(watched, span)) else None,
-        c.PREEMPTIONS_PER_SECOND: _rate(watched.counters.get(c.PREEMPTIONS), span),
-        c.EVICTED_TOKENS_PER_SECOND: _rate(watched.counters.get(c.EVICTED_TOKENS), span),
-        c.PREFILL_SECONDS_PER_1K: prefill_seconds_per_1k(watched, span),
+        c.TOKEN_HIT_RATIO: share(found.cached, found.prompt),
+        c.REQUEST_HIT_RATIO: share(found.hits, found.long_requests),
+        c.PREEMPTIONS_PER_SECOND: rate(found.preemptions, found.seconds),
+        c.EVICTED_TOKENS_PER_SECOND: rate(found.evicted_tokens, found.seconds),
+        c.PREFILL_SECONDS_PER_1K: seconds_per_1k(found.prefill_seconds, found.prefill_tokens),
     }
     return (Derived(metric, value) for metric, value in values.items() if value is not None)
 
 
-def _rate(terms: Terms | None, span: Span) -> float | None:
-    return span.increase(terms) / span.seconds if terms and span.seconds > 0 else None
+def share(part: float | None, whole: float | None) -> float | None:
+    """As `ratio`; None where either is not known."""
+    return ratio(part, whole) if part is not None and whole is not None else None
 
 
-def prefill_seconds_per_1k(watched: Watched, span: Span) -> float | None:
-    seconds = watched.counters.get(c.ENGINE_PREFILL_SECONDS)
-    if seconds is None or watched.prefill_tokens is None:
-        return None
-    tokens = span.increase(watched.prefill_tokens)
-    return 1000 * span.increase(seconds) / tokens if tokens > 0 else None
+def seconds_per_1k(seconds: float | None, tokens: float | None) -> float | None:
+    """Seconds of prefill for 1,000 computed tokens; None without traffic."""
+    return 1000 * seconds / tokens if seconds is not None and tokens is not None and tokens > 0 else None
+
+
+def rate(gained: float | None, seconds: float) -> float | None:
+    """A second."""
+    return gained / seconds if gained is not None and seconds > 0 else None

@@ -102,6 +102,8 @@ class Lifecycle:
 
     rule: ColdRule = field(default_factory=ColdRule)
     life: Life = field(default_factory=Life)
+    recovery: float | None = None
+    """Of a cold target: its hit rate as a share of the one it is warm at; None without measure or traffic."""
 
     @property
     def phase(self) -> Phase:
@@ -131,17 +133,24 @@ class Lifecycle:
         life = self.life
         life.showing = longer.ratio if longer.ratio is not None else life.showing
         if life.phase == "warm":
+            self.recovery = None
             return False
         began = next((at for at in (life.cold_since, life.began) if at is not None), now)
-        measure = reference if reference is not None else life.last_ratio
-        ratio = recent.ratio
-        recovered = measure is not None and ratio is not None and ratio >= self.rule.recovered_ratio * measure
+        self.recovery = self._recovery(recent, reference)
+        recovered = self.recovery is not None and self.recovery >= 1.0
         if not recovered and now - began < self.rule.max_duration:
             return False
         life.phase, life.warmup = "warm", now - began
         if life.recent:
             life.recent[-1].warm_at = now
         return True
+
+    def _recovery(self, recent: Traffic, reference: float | None) -> float | None:
+        measure = reference if reference is not None else self.life.last_ratio
+        if measure is None or recent.ratio is None:
+            return None
+        wanted = self.rule.recovered_ratio * measure
+        return recent.ratio / wanted if wanted > 0 else 1.0
 
     def age(self, now: float) -> float | None:
         began = self.life.start if self.life.start is not None else self.life.began

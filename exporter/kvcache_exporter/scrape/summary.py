@@ -1,11 +1,10 @@
-"""One target as a whole: all ranks added up, then divided."""
+"""Increases of several keys or targets as one: added up first, then divided."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from kvcache_exporter import catalogue as c
 from kvcache_exporter.scrape.collector import TargetCollector
-from kvcache_exporter.scrape.derive import ratio, request_hit_counts, token_increases
-from kvcache_exporter.windows import Terms
+from kvcache_exporter.scrape.derive import Increases, rate, ratio, seconds_per_1k
 
 
 class Summary(NamedTuple):
@@ -15,23 +14,46 @@ class Summary(NamedTuple):
     request_hit_ratio: float | None = None
     preemptions_per_second: float | None = None
     evicted_tokens_per_second: float | None = None
+    prefill_seconds_per_1k_tokens: float | None = None
 
 
-def summarise(collector: TargetCollector, window: float) -> Summary:
-    """`window` in seconds."""
-    span = collector.span(window)
-    if span is None or not collector.up:
-        return Summary()
-    items = collector.watched.values()
-    requests = [counts for item in items if (counts := request_hit_counts(item, span))]
-    hits, long_requests = (sum(column) for column in zip((0.0, 0.0), *requests, strict=True))
+def summarise(collector: TargetCollector, window: str) -> Summary:
+    """One target, all ranks as one; `window` is one of its windows."""
+    return summary_of(collector.recent.get(window, {}).values())
 
-    def rate(terms: list[Terms]) -> float | None:
-        return sum(map(span.increase, terms)) / span.seconds if terms else None
 
+def summary_of(parts: Iterable[Increases]) -> Summary:
+    """Keys that do not tell a number, or not credibly, are left out of it."""
+    found = list(parts)
+    prefill = [(p.prefill_seconds, p.prefill_tokens) for p in found]
     return Summary(
-        ratio(*token_increases(items, span)),
-        ratio(hits, long_requests),
-        rate([terms for item in items if (terms := item.counters.get(c.PREEMPTIONS))]),
-        rate([terms for item in items if (terms := item.counters.get(c.EVICTED_TOKENS))]),
+        ratio(*token_totals(found)),
+        ratio(*request_totals(found)),
+        _sum_of_rates((p.preemptions, p.seconds) for p in found),
+        _sum_of_rates((p.evicted_tokens, p.seconds) for p in found),
+        seconds_per_1k(*map(sum, zip((0.0, 0.0), *_known(prefill), strict=True))),
     )
+
+
+def token_totals(parts: Iterable[Increases]) -> tuple[float, float]:
+    """Cached and prompt tokens; a key with more cached than prompt tokens must not hide among others."""
+    return _part_and_whole((p.cached, p.prompt) for p in parts)
+
+
+def request_totals(parts: Iterable[Increases]) -> tuple[float, float]:
+    """Requests that skipped prefill, and those that could have."""
+    return _part_and_whole((p.hits, p.long_requests) for p in parts)
+
+
+def _part_and_whole(pairs: Iterable[tuple[float | None, float | None]]) -> tuple[float, float]:
+    possible = [(part, whole) for part, whole in _known(pairs) if 0 <= part <= whole]
+    return sum(part for part, _ in possible), sum(whole for _, whole in possible)
+
+
+def _known(pairs: Iterable[tuple[float | None, float | None]]) -> list[tuple[float, float]]:
+    return [(one, other) for one, other in pairs if one is not None and other is not None]
+
+
+def _sum_of_rates(pairs: Iterable[tuple[float | None, float]]) -> float | None:
+    rates = [found for gained, seconds in pairs if (found := rate(gained, seconds)) is not None]
+    return sum(rates) if rates else None
