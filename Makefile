@@ -44,8 +44,6 @@ generate: install ## write generated files anew
 
 browser: install tools ## build the page that draws the boards, and install what opens it
 	@command -v npm >/dev/null || { echo "missing: npm; install Node.js 20 or newer" >&2; exit 1; }
-	@command -v chromium >/dev/null || { echo "missing: chromium; install it, such as with apt-get" >&2; exit 1; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --group browser
 	cd tests/browser && npm install --silent --legacy-peer-deps --no-package-lock --no-audit --no-fund --ignore-scripts
 	cd tests/browser && npx vite build --logLevel error
 

@@ -16,7 +16,7 @@ from kvcache_exporter.web.auth import BasicAuth
 from kvcache_exporter.web.endpoints import Request, Response, text
 
 ANN = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
-PATHS = ["/", "/metrics", "/-/healthy", "/nope"]
+PATHS = ["/", "/metrics", "/-/healthy", "/nope", "/api/v1/summary", "/assets/0abc/page.css"]
 
 
 def echo(request: Request) -> Response:

@@ -12,8 +12,10 @@ from email.utils import parsedate_to_datetime
 import pytest
 import requests
 
-from kvcache_exporter.web import WebServer, web_server
+from kvcache_exporter.web import Asset, WebServer, web_server
 from kvcache_exporter.web.endpoints import OPENMETRICS_FORMAT, ROUTES, TEXT_FORMAT
+
+NO_MODEL = "no such model; /api/v1/summary lists them under models\n"
 
 
 @dataclass
@@ -47,8 +49,14 @@ class FixedPages:
     def target_text(self, name: str) -> str | None:
         return "target llm/vllm-0: up" if name == "llm/vllm-0" else None
 
-    def landing_html(self) -> str:
-        return "<!doctype html><title>kvcache</title><p>&lt;b&gt;"
+    def summary_json(self, model: str | None) -> bytes | None:
+        return b'{"schema":1}' * self.lines if model in (None, "llama & co") else None
+
+    def page_html(self, model: str | None) -> bytes | None:
+        return b"<!doctype html><title>kvcache</title>" if model in (None, "llama & co") else None
+
+    def asset(self, path: str) -> Asset | None:
+        return Asset("text/css; charset=utf-8", b"p {}\n" * self.lines) if path == "0abc/page.css" else None
 
 
 @pytest.fixture
@@ -69,7 +77,24 @@ def get(server: WebServer, path: str, **headers: str) -> requests.Response:
 @pytest.mark.parametrize(
     ("path", "status", "kind", "body"),
     [
-        ("/", 200, "text/html; charset=utf-8", "<!doctype html><title>kvcache</title><p>&lt;b&gt;"),
+        ("/", 200, "text/html; charset=utf-8", "<!doctype html><title>kvcache</title>"),
+        (
+            "/?model=llama%20%26%20co",
+            200,
+            "text/html; charset=utf-8",
+            "<!doctype html><title>kvcache</title>",
+        ),
+        ("/?model=nope", 404, "text/plain; charset=utf-8", NO_MODEL),
+        ("/api/v1/summary", 200, "application/json", '{"schema":1}'),
+        ("/api/v1/summary?model=llama+%26+co", 200, "application/json", '{"schema":1}'),
+        ("/api/v1/summary?model=nope", 404, "text/plain; charset=utf-8", NO_MODEL),
+        ("/assets/0abc/page.css", 200, "text/css; charset=utf-8", "p {}\n"),
+        (
+            "/assets/0abc/../page.py",
+            404,
+            "text/plain; charset=utf-8",
+            "no such asset; load the page again\n",
+        ),
         ("/-/healthy", 200, "text/plain; charset=utf-8", "healthy\n"),
         ("/-/ready", 200, "text/plain; charset=utf-8", "ready\n"),
         ("/config", 200, "text/plain; charset=utf-8", "scrape: {interval: 15s}\n"),
@@ -111,15 +136,47 @@ def test_head_answers_as_get_without_the_body(server: WebServer, pages: FixedPag
     connection.close()
 
 
-def test_security_headers_are_on_every_answer_and_html_runs_no_script(server: WebServer) -> None:
-    for path in ("/", "/metrics", "/nope", "/config"):
+def test_security_headers_are_on_every_answer(server: WebServer) -> None:
+    for path in ("/", "/metrics", "/nope", "/config", "/api/v1/summary"):
         headers = get(server, path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Cache-Control"] == "no-store"
         policy = headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'none'; ")
         assert "frame-ancestors 'none'" in policy
-        assert "script-src" not in policy
+
+
+def test_html_runs_and_shows_only_what_the_exporter_serves(server: WebServer) -> None:
+    directives = get(server, "/").headers["Content-Security-Policy"].split("; ")
+    assert directives == [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+    assert "script-src" not in get(server, "/metrics").headers["Content-Security-Policy"]
+
+
+def test_assets_may_be_kept_and_figures_may_not(server: WebServer) -> None:
+    kept = get(server, "/assets/0abc/page.css").headers
+    assert (kept["Cache-Control"], kept["Vary"]) == ("max-age=31536000, immutable", "Accept-Encoding")
+    assert get(server, "/assets/0abc/page.js").headers["Cache-Control"] == "no-store"
+    assert get(server, "/api/v1/summary").headers["Cache-Control"] == "no-store"
+
+
+def test_summary_and_assets_are_compressed_for_those_who_take_it(
+    server: WebServer, pages: FixedPages
+) -> None:
+    pages.lines = 500
+    for path in ("/api/v1/summary", "/assets/0abc/page.css"):
+        packed, plain = (get(server, path, **{"Accept-Encoding": e}) for e in ("gzip", "identity"))
+        assert (packed.headers["Content-Encoding"], plain.headers.get("Content-Encoding")) == ("gzip", None)
+        assert packed.content == plain.content
+        assert int(packed.headers["Content-Length"]) < len(plain.content) / 10
 
 
 @pytest.mark.parametrize("path", ["/nope", "/metrics/", "/../etc/passwd", "//", "/%2e%2e/etc/passwd"])

@@ -1,11 +1,13 @@
 """The running exporter: configuration to targets and log sources, reload, shutdown."""
 
 import logging
+import platform
 import threading
 import time
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 
+from kvcache_exporter import __version__
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.config import Config, EventSource, RequestSource, load_config
 from kvcache_exporter.engines import ENGINES
@@ -22,6 +24,8 @@ from kvcache_exporter.requests.prices import Prices, load_prices
 from kvcache_exporter.requests.source import LogSource, SourceOptions
 from kvcache_exporter.scrape.scheduler import Scheduler
 from kvcache_exporter.state import StateStore
+from kvcache_exporter.summary.recorder import LONGEST_STEP, SHORTEST_STEP, Recorder
+from kvcache_exporter.summary.schema import Exporter, Summary
 from kvcache_exporter.targets import Targets
 
 log = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ class App:
         """Raises ConfigError, and StateError if the state file cannot be used."""
         self.path = path
         self.config, self.prices = _read(path)
+        self.started = time.time()
         self.reloaded = time.time()
         """Unix time of the last configuration that was taken."""
         self.reload_ok = True
@@ -76,6 +81,7 @@ class App:
         self._failures_before = 0
         """Of discoveries that a reload replaced: the counter must not go back."""
         self._sources: dict[Hashable, LogSource] = {}
+        self._recorder = Recorder(self.started)
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         """Held while logs are read, so that no source is closed under its reader."""
@@ -83,6 +89,7 @@ class App:
         self._threads = [
             threading.Thread(target=self._discover, name="discovery", daemon=True),
             threading.Thread(target=self._read_logs, name="logs", daemon=True),
+            threading.Thread(target=self._record, name="summary", daemon=True),
         ]
         self._open_sources(self.config)
 
@@ -139,6 +146,27 @@ class App:
         logs = (source.block for source in self.sources)
         return [*self.scheduler.blocks(), *logs, *self._events.blocks()]
 
+    def summary(self, model: str | None = None) -> Summary | None:
+        """The four questions over the fleet, with one model's history; None if there is no such model."""
+        config = self.config
+        about = Exporter(
+            version=__version__,
+            python_version=platform.python_version(),
+            shard_index=config.shard.index,
+            shard_count=config.shard.count,
+            started_at=self.started,
+            config_reload_ok=self.reload_ok,
+            config_loaded_at=self.reloaded,
+        )
+        return self._recorder.summary(
+            time.time(),
+            [job.collector for job in self.scheduler.jobs.values()],
+            self.sources,
+            model=model,
+            exporter=about,
+            problems=self.discovery_problems(),
+        )
+
     @property
     def discovery_failures(self) -> int:
         return self._failures_before + self._targets.failures
@@ -176,6 +204,15 @@ class App:
             with self._reading:
                 more = [self._poll(source) for source in self.sources]
             busy = any(more)
+
+    def _record(self) -> None:
+        """As often as there is something new, but for charts of an hour no more than that needs."""
+        while not self._stop.wait(min(LONGEST_STEP, max(SHORTEST_STEP, self.config.scrape.interval))):
+            try:
+                collectors = [job.collector for job in self.scheduler.jobs.values()]
+                self._recorder.tick(time.time(), collectors, [source.ledger for source in self.sources])
+            except Exception:
+                log.exception("summary: unexpected fault; please report it")
 
     def _poll(self, source: LogSource) -> bool:
         try:

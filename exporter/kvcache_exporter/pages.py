@@ -3,9 +3,8 @@
 import platform
 import time
 from collections.abc import Iterator
-from html import escape
-from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
@@ -13,10 +12,13 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from kvcache_exporter import __version__
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.app import App
+from kvcache_exporter.builtin_page.assets import ASSETS
+from kvcache_exporter.builtin_page.render import page
 from kvcache_exporter.config import masked
 from kvcache_exporter.exposition import Page, exposition
 from kvcache_exporter.model import Sample
 from kvcache_exporter.scrape.scheduler import Job
+from kvcache_exporter.web import Asset
 
 MAX_WAIT = 1.0
 """Longest time that /metrics waits for pages it asked for, in seconds: slow targets never fail the page."""
@@ -56,24 +58,16 @@ class ExporterPages:
         job = self._app.scheduler.jobs.get(name)
         return None if job is None else "".join(f"{line}\n" for line in _describe(job))
 
-    def landing_html(self) -> str:
-        jobs = self._app.scheduler.jobs
-        rows = "".join(
-            f"<tr><td><a href='/debug/target?name={escape(name)}'>{escape(name)}</a><td>"
-            f"{escape(job.collector.engine.name if job.collector.engine else '?')}<td>"
-            f"{'up' if job.collector.up else 'down'}<td>{escape(job.collector.last_error)}"
-            for name, job in jobs.items()
-        )
-        sources = "".join(
-            f"<tr><td>{escape(source.name)}<td>{source.ledger.health.lines}" for source in self._app.sources
-        )
-        problems = "".join(f"<li>{escape(problem)}" for problem in self._app.discovery_problems())
-        return _LANDING.format(
-            version=__version__,
-            targets=rows or "<tr><td colspan=4>none",
-            sources=sources or "<tr><td colspan=2>none",
-            problems=problems or "<li>none",
-        )
+    def summary_json(self, model: str | None) -> bytes | None:
+        summary = self._app.summary(model)
+        return None if summary is None else msgspec.json.encode(summary)
+
+    def page_html(self, model: str | None) -> bytes | None:
+        summary = self._app.summary(model)
+        return None if summary is None else page(summary)
+
+    def asset(self, path: str) -> Asset | None:
+        return ASSETS.get(path)
 
     def _own_samples(self) -> Iterator[Sample]:
         yield Sample(c.BUILD_INFO, (__version__, platform.python_version()), 1.0)
@@ -103,6 +97,3 @@ def _describe(job: Job) -> Iterator[str]:
     yield f"anomalies: {', '.join(f'{reason} {n}' for reason, n in sorted(counted.items())) or 'none'}"
     yield ""
     yield exposition(collector.samples)
-
-
-_LANDING = (Path(__file__).parent / "landing.html").read_text()

@@ -6,10 +6,14 @@ all columns is kept for each page, and an increase is the difference of two rows
 
 from array import array
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 _FORGET_AFTER = 64
+
+
+Row = tuple[float, "array[float]"]
+"""Time and values."""
 
 
 class Terms(NamedTuple):
@@ -32,7 +36,7 @@ class History:
         self._last: list[float] = []
         self._seen: list[float] = []
         self._total: array[float] = array("d")
-        self._rows: deque[tuple[float, array[float]]] = deque()
+        self._rows: deque[Row] = deque()
         self.generation = 0
         """Changes when columns are numbered anew."""
 
@@ -91,14 +95,7 @@ class History:
             self._forget(now)
 
     def _thin(self) -> None:
-        """Drop rows closer than the spacing, the newest fifth excepted, which short windows read."""
-        keep = len(self._rows) // 5
-        rows = list(self._rows)
-        thinned = rows[:1]
-        for row in rows[1:-keep]:
-            if row[0] - thinned[-1][0] >= self._spacing:
-                thinned.append(row)
-        self._rows = deque((*thinned, *rows[-keep:]))
+        self._rows = deque(thinned(list(self._rows), self._spacing))
 
     def _forget(self, now: float) -> None:
         """Drop the columns of series that have been gone for longer than any window."""
@@ -145,6 +142,16 @@ class History:
             return None
         (before, old), (now, new) = self._rows[-2], self._rows[-1]
         return Span(now - before, old, new)
+
+
+def thinned(rows: Sequence[Row], spacing: float) -> list[Row]:
+    """Without rows closer than the spacing (seconds), the newest fifth excepted, which short windows read."""
+    keep = len(rows) // 5
+    kept = list(rows[:1])
+    for row in rows[1:-keep]:
+        if row[0] - kept[-1][0] >= spacing:
+            kept.append(row)
+    return [*kept, *rows[-keep:]]
 
 
 class Span:

@@ -47,6 +47,8 @@ class LogSource:
     def __init__(self, options: SourceOptions, form: Format, store: StateStore) -> None:
         self.name = options.name
         self.block: Mapping[Metric, Chunk] = {}
+        self.lag_bytes = 0
+        """Bytes in the source's files that are not read yet."""
         self._format, self._options, self._store = form, options, store
         self._spaces = {kind: f"{kind}/{options.name}" for kind in ("files", "ledger", "decoders")}
         self.ledger = Ledger(options.name, options.full_hit, models=options.models, groups=options.groups)
@@ -131,7 +133,8 @@ class LogSource:
         return {(self._spaces[kind], key): value for key, value in entries.items()}
 
     def _publish(self) -> None:
-        lag = Sample(c.LOG_LAG, (self.name,), float(self._follower.lag_bytes))
+        self.lag_bytes = self._follower.lag_bytes
+        lag = Sample(c.LOG_LAG, (self.name,), float(self.lag_bytes))
         self.block = self._renderer.block([*self.ledger.samples(), lag])
 
     def _report_problems(self) -> None:

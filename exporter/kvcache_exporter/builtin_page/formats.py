@@ -1,0 +1,66 @@
+"""How the page writes numbers: with their units, and in words where there is none."""
+
+from datetime import UTC, datetime
+
+NO_TRAFFIC = "no traffic"
+NOT_TOLD = "not told"
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def percent(value: float | None) -> str:
+    return NO_TRAFFIC if value is None else f"{100 * value:.1f} %"
+
+
+def points(value: float | None) -> str:
+    """A difference of two ratios, in percentage points."""
+    return NO_TRAFFIC if value is None else f"{100 * value:+.1f} pp"
+
+
+def usage(value: float | None) -> str:
+    return NOT_TOLD if value is None else f"{100 * value:.0f} %"
+
+
+def number(value: float | None) -> str:
+    """Three digits, with a prefix from a thousand on."""
+    if value is None:
+        return NOT_TOLD
+    for size, prefix in _PREFIXES:
+        if abs(value) >= size * 0.9995:
+            return f"{value / size:.3g} {prefix}"
+    return f"{value:.3g}"
+
+
+def rate(value: float | None, unit: str = "") -> str:
+    return NOT_TOLD if value is None else f"{number(value)}{unit and ' ' + unit}/s"
+
+
+def at_most(seconds: float | None, last_edge: float) -> str:
+    """The upper edge of a quantile's bucket; None is beyond the last edge."""
+    return f"> {_seconds(last_edge)}" if seconds is None else f"≤ {_seconds(seconds)}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{1000 * seconds:g} ms" if seconds < 1 else f"{seconds:g} s"
+
+
+def duration(seconds: float | None) -> str:
+    """Two units at most."""
+    if seconds is None:
+        return "unknown"
+    whole = round(seconds)
+    for size, unit, smaller, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit} {rest} {part}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def size(count: float) -> str:
+    """Bytes."""
+    text = number(count)
+    return f"{text}B" if text[-1].isalpha() else f"{text} B"
+
+
+def clock(at: float) -> str:
+    """Unix seconds as a time of day, UTC."""
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"

@@ -1,0 +1,58 @@
+"""What stands at the top of the page: what is wrong now, each with the runbook that helps."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvcache_exporter.summary.schema import DataQuality, Summary
+
+_SUSPECT = {
+    "lookup_basis": "This engine's version counts lookups, not requests: its hit rate cannot be compared.",
+    "cached_exceeds_prompt": "More cached than prompt tokens were reported: such windows show no ratio.",
+    "lookups_recounted": "Lookups are counted more than once: the engine is short of memory.",
+}
+
+
+class Notice(NamedTuple):
+    text: str
+    runbook: str
+
+
+def notices(summary: Summary) -> Iterator[Notice]:
+    """The most urgent first; none if all is well."""
+    quality, engines = summary.data_quality, summary.fleet.engines
+    if quality.down.total:
+        yield Notice(
+            f"{_some(quality.down.total, quality.targets, 'target')} without a usable page.",
+            "KVCacheTargetDown",
+        )
+    for reason in engines.suspect if engines else ():
+        yield Notice(
+            _SUSPECT.get(reason, f"Impossible values on engines' pages in the last hour: {reason}."),
+            "KVCacheDataAnomaly",
+        )
+    if not summary.exporter.config_reload_ok:
+        yield Notice(
+            "The configuration was not reloaded: the old one is in force.",
+            "KVCacheExporterConfigReloadFailed",
+        )
+    yield from _of_logs(quality)
+    if quality.discovery_problems.total:
+        yield Notice("Targets could not be looked up.", "KVCacheTargetsMissing")
+    if quality.families.total:
+        yield Notice(
+            f"{_some(quality.families.total, quality.targets, 'target')} without families that are expected.",
+            "KVCacheAdapterDrift",
+        )
+
+
+def _of_logs(quality: DataQuality) -> Iterator[Notice]:
+    failures = sum(sum(log.parse_failures.values()) for log in quality.logs.shown)
+    if failures:
+        yield Notice(
+            f"{failures} log line{'s' if failures > 1 else ''} could not be read.",
+            "KVCacheLogParseFailures",
+        )
+
+
+def _some(count: int, whole: int, noun: str) -> str:
+    return f"{count} of {whole} {noun}{'' if whole == 1 else 's'}"

@@ -1,0 +1,74 @@
+"""The page's HTML from a summary: complete without a script."""
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from kvcache_exporter.builtin_page import formats
+from kvcache_exporter.builtin_page.assets import PATHS
+from kvcache_exporter.builtin_page.notices import notices
+from kvcache_exporter.catalogue import PHASES, WINDOWS
+from kvcache_exporter.model import OUTCOMES
+from kvcache_exporter.summary.schema import Summary
+
+_DOCS = "https://github.com/kvcache-exporter/kvcache-exporter/blob/main"
+_CHART_WINDOW = "5m"
+_FILTERS = (
+    formats.at_most,
+    formats.clock,
+    formats.duration,
+    formats.number,
+    formats.percent,
+    formats.points,
+    formats.rate,
+    formats.size,
+    formats.usage,
+)
+
+
+def page(summary: Summary) -> bytes:
+    """The whole page, of the fleet or of the model whose history the summary has."""
+    model = summary.history.model_name
+    scope = next((s for s in summary.models.shown if s.model_name == model), summary.fleet)
+    html = _TEMPLATE.render(
+        summary=summary,
+        scope=scope,
+        model=model,
+        notices=list(notices(summary)),
+        data=_data(summary, scope.engines, scope.requests),
+    )
+    return html.encode()
+
+
+def _data(summary: Summary, engines: object, requests: object) -> Markup:
+    """What the charts draw, as JSON that cannot end the element it stands in."""
+    charts = {
+        "history": summary.history,
+        "outcomes": requests.ttft[_CHART_WINDOW] if requests else {},  # type: ignore[attr-defined]
+        "phases": engines.ttft["1h"] if engines else {},  # type: ignore[attr-defined]
+    }
+    text = msgspec.json.encode(charts).decode()
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 -- JSON without "<" holds no markup
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("kvcache_exporter.builtin_page", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {each.__name__: each for each in _FILTERS}
+    environment.globals |= {
+        "asset": PATHS,
+        "docs": _DOCS,
+        "windows": tuple(WINDOWS),
+        "outcomes": OUTCOMES,
+        "phases": PHASES,
+        "no_traffic": formats.NO_TRAFFIC,
+    }
+    return environment
+
+
+_TEMPLATE = _environment().get_template("page.html.jinja")

@@ -1,0 +1,1 @@
+"""The four questions answered over the whole fleet: what `/api/v1/summary` and the built-in page show."""

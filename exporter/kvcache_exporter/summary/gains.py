@@ -1,0 +1,110 @@
+"""Counts that /metrics leaves to Prometheus, over windows and in bounded memory."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.distributions import merged
+from kvcache_exporter.model import Distribution
+from kvcache_exporter.windows import History, Span, Terms
+
+FLEET = None
+OTHER = "other"
+MOST_MODELS = 32
+"""Models with figures of their own; the requests of further ones go to `other`."""
+MOST_EDGES = 64
+_MOST_LAYOUTS = 2
+"""Sets of edges by which one series' histograms are kept apart."""
+RESOLUTION = 120
+_LONGEST = max(c.WINDOWS.values())
+
+Model = str | None
+"""A model_name, or None for all together."""
+
+
+class Series(NamedTuple):
+    """What a vector counts; a histogram's edges belong to it."""
+
+    model: Model
+    kind: str
+    name: str
+    edges: tuple[float, ...] = ()
+
+
+class Vector:
+    """What a series gained since the exporter started; `columns` are those of the history."""
+
+    def __init__(self, number: int, length: int) -> None:
+        self.gained = [0.0] * length
+        self.columns = [(number, place) for place in range(length)]
+
+
+class Gains:
+    """Takes in cumulative vectors of many sources and adds up, by series, what they gain."""
+
+    def __init__(self, now: float) -> None:
+        self._history = History(_LONGEST, RESOLUTION)
+        # An empty row first: what appears later is counted from zero.
+        self._history.add(now, ())
+        self._last: dict[Hashable, tuple[float, tuple[float, ...]]] = {}
+        self._vectors: dict[Series, Vector] = {}
+        self._layouts: dict[tuple[Model, str, str], list[Series]] = defaultdict(list)
+
+    def feed(
+        self, now: float, source: Hashable, series: Series, values: Iterable[float], *, known: bool
+    ) -> None:
+        """`values` of a source not met before count from zero if it is `known` to have begun since."""
+        new = tuple(values)
+        _, before = self._last.get((source, series), (0.0, None if known else new))
+        if before is None or any(value < old for value, old in zip(new, before, strict=True)):
+            before = (0.0,) * len(new)
+        self._last[source, series] = (now, new)
+        if (vector := self._vector(series, len(new))) is not None:
+            gained = vector.gained
+            for place, (value, old) in enumerate(zip(new, before, strict=True)):
+                gained[place] += value - old
+
+    def commit(self, now: float) -> None:
+        """Mark a moment in the windows, and forget sources that have been silent for longer than those."""
+        column = self._history.column
+        pairs = [
+            (column(name), value)
+            for vector in self._vectors.values()
+            for name, value in zip(vector.columns, vector.gained, strict=True)
+        ]
+        self._history.add(now, pairs)
+        self._last = {key: held for key, held in self._last.items() if held[0] > now - _LONGEST}
+
+    def counts(self, window: str, series: Series) -> list[float] | None:
+        """What a series gained in a window; None where there is nothing of it."""
+        span, vector = self._history.span(c.WINDOWS[window]), self._vectors.get(series)
+        return None if span is None or vector is None else self._increases(span, vector)
+
+    def distribution(self, window: str, model: Model, kind: str, name: str) -> Distribution | None:
+        """Histograms of one name, of all their edges together; None if nothing was observed."""
+        layouts = self._layouts.get((model, kind, name), ())
+        found = [(s.edges, counts) for s in layouts if (counts := self.counts(window, s)) and any(counts)]
+        return merged([_cumulated(edges, counts) for edges, counts in found]) if found else None
+
+    def _increases(self, span: Span, vector: Vector) -> list[float]:
+        return [span.increase(Terms((self._history.column(name),))) for name in vector.columns]
+
+    def _vector(self, series: Series, length: int) -> Vector | None:
+        """None for edges that would take too much memory."""
+        vector = self._vectors.get(series)
+        layouts = self._layouts[series[:3]]
+        if vector is None and len(series.edges) <= MOST_EDGES and len(layouts) < _MOST_LAYOUTS:
+            vector = self._vectors[series] = Vector(len(self._vectors), length)
+            layouts.append(series)
+        return vector
+
+
+def in_buckets(state: Distribution) -> list[float]:
+    """Counts that are not cumulative."""
+    return [state.counts[0], *(high - low for low, high in pairwise(state.counts))]
+
+
+def _cumulated(edges: tuple[float, ...], counts: Sequence[float]) -> Distribution:
+    return Distribution(edges, tuple(accumulate(counts)), 0.0)

@@ -1,0 +1,100 @@
+"""One target as the summary sees it: figures by model, read once from what its collector last published."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.model import Distribution, Sample
+from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.derive import Increases
+
+_MODEL = c.ENG.index("model_name")
+
+
+@dataclass(slots=True)
+class ModelPart:
+    """What one target says of one model: its ranks together."""
+
+    usage: float | None = None
+    """Of the fullest rank's device tier, from 0 to 1."""
+    threshold: float | None = None
+    """Most computed tokens of a hit."""
+    running: float | None = None
+    waiting: float | None = None
+    increases: dict[str, list[Increases]] = field(default_factory=dict)
+    """By window, one for each rank."""
+    ttft: dict[tuple[str, str], Distribution] = field(default_factory=dict)
+    """By rank and phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One target."""
+
+    collector: TargetCollector
+    up: bool
+    models: Mapping[str, ModelPart]
+    """By model_name; while the target is down, those it served when it was last up, without figures."""
+
+    @property
+    def name(self) -> str:
+        return self.collector.who.target
+
+    @property
+    def engine(self) -> str:
+        return self.collector.engine.name if self.collector.engine else ""
+
+    @property
+    def phase(self) -> str:
+        return self.collector.cold.lifecycle.phase
+
+    @property
+    def basis(self) -> str:
+        return self.collector.plan.basis if self.collector.plan else ""
+
+    def increases(self, window: str) -> list[Increases]:
+        return [found for part in self.models.values() for found in part.increases.get(window, ())]
+
+
+def view(collector: TargetCollector) -> View:
+    plan, up = collector.plan, collector.up
+    parts: dict[str, ModelPart] = defaultdict(ModelPart)
+    for key in plan.keys if plan else ():
+        parts[key.model_name]
+    for window, by_key in collector.recent.items():
+        for key, found in by_key.items():
+            parts[key.model_name].increases.setdefault(window, []).append(found)
+    for sample in collector.samples:
+        _read(sample, parts)
+    return View(collector, up, dict(parts))
+
+
+def _read(sample: Sample, parts: Mapping[str, ModelPart]) -> None:
+    metric, labels, value = sample
+    if isinstance(value, Distribution):
+        if metric is c.ENGINE_TTFT:
+            *_, rank, phase = labels
+            parts[labels[_MODEL]].ttft[rank, phase] = value
+    elif metric is c.USAGE_RATIO and labels[-1] == "device":
+        part = parts[labels[_MODEL]]
+        part.usage = largest((part.usage, value))
+    elif metric is c.REQUEST_HIT_THRESHOLD:
+        part = parts[labels[_MODEL]]
+        part.threshold = largest((part.threshold, value))
+    elif metric is c.RUNNING_REQUESTS:
+        part = parts[labels[_MODEL]]
+        part.running = total((part.running, value))
+    elif metric is c.WAITING_REQUESTS:
+        part = parts[labels[_MODEL]]
+        part.waiting = total((part.waiting, value))
+
+
+def largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """None if no value is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,268 @@
+"""The document of `/api/v1/summary`. A change that could break a reader raises VERSION.
+
+None (null) means no traffic, or that the source does not say: never the same as 0.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
+
+VERSION = 1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed(Generic[T]):
+    """The first of a list that may be long; `total` counts all."""
+
+    total: int
+    shown: list[T]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """Upper edges of the buckets that hold the quantiles; null beyond the last edge."""
+
+    p50_at_most_seconds: float | None
+    p95_at_most_seconds: float | None
+    p99_at_most_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """How often a time to first token was seen in a window."""
+
+    count: int
+    edges_seconds: list[float]
+    """Upper bounds of the buckets, in rising order."""
+    counts: list[int]
+    """Observations in each bucket, not cumulative; the last one is beyond the last edge."""
+    estimates: Estimates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineWindow:
+    """From engines' own counters, as on /metrics, added up and then divided."""
+
+    token_hit_ratio: float | None
+    request_hit_ratio: float | None
+    gap: float | None
+    """Token-weighted less request-weighted."""
+    prompt_tokens: float
+    """Those that token_hit_ratio is made of."""
+    preemptions_per_second: float | None
+    evicted_tokens_per_second: float | None
+    prefill_seconds_per_1k_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """What the scraped targets of one model, or of all, say together."""
+
+    targets: int
+    targets_up: int
+    targets_cold: int
+    hit_basis: list[str]
+    suspect: list[str]
+    """Why the ratios may be wrong: `lookup_basis`, or anomalies of the last hour by reason."""
+    request_hit_threshold_tokens: float | None
+    """Most tokens that a request computed which counts as a hit here; the largest of all targets."""
+    usage_ratio: float | None
+    """Of the fullest cache."""
+    running_requests: float | None
+    waiting_requests: float | None
+    windows: dict[str, EngineWindow]
+    ttft: dict[str, dict[str, Latency]]
+    """By window and phase (`cold`, `warm`), as the engines measure it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestWindow:
+    """From request records, as on /metrics."""
+
+    token_hit_ratio: float | None
+    request_hit_ratio: float | None
+    gap: float | None
+    requests: float
+    """Those whose cached tokens are known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """What the logs of one model, or of all, say together."""
+
+    sources: list[str]
+    windows: dict[str, RequestWindow]
+    outcomes: dict[str, dict[str, int]]
+    """Requests by window and outcome."""
+    ttft: dict[str, dict[str, Latency]]
+    """By window and outcome."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """One model, or all; null where there is no engine or no log of it."""
+
+    model_name: str | None
+    engines: Engines | None
+    requests: Requests | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStart:
+    """The last start of a replica."""
+
+    target: str
+    engine: str
+    up: bool
+    phase: str
+    reason: str
+    """What told that it had started."""
+    age_seconds: float | None
+    recovery_ratio: float | None
+    """Of a cold one: its hit rate as a share of the one it counts as warm at."""
+    warmup_seconds: float | None
+    """Of a warm one: how long it was cold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cold:
+    cold: int
+    """Replicas that are cold now."""
+    starts: Listed[ColdStart]
+    """Replicas that are cold or started within the hour; cold ones first, then the youngest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One target over five minutes."""
+
+    target: str
+    engine: str
+    models: list[str]
+    phase: str
+    hit_basis: str
+    token_hit_ratio: float | None
+    request_hit_ratio: float | None
+    excess_tokens_per_second: float | None
+    """Prompt tokens computed beyond what the model's common hit rate would have left."""
+    preemptions_per_second: float | None
+    evicted_tokens_per_second: float | None
+    usage_ratio: float | None
+    running_requests: float | None
+    waiting_requests: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One prompt group of a log over five minutes."""
+
+    source: str
+    provider: str
+    model_name: str
+    group: str
+    requests: float
+    token_hit_ratio: float | None
+    request_hit_ratio: float | None
+    uncached_tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anomaly:
+    reason: str
+    last_hour: int
+    total: int
+    """Since the exporter started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownTarget:
+    target: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Families:
+    """A target whose page is not what its engine's table expects."""
+
+    target: str
+    missing: list[str]
+    deprecated: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogHealth:
+    source: str
+    lines: int
+    lag_bytes: int
+    parse_failures: dict[str, int]
+    newest_record_age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataQuality:
+    """What makes the other figures doubtful."""
+
+    targets: int
+    down: Listed[DownTarget]
+    anomalies: list[Anomaly]
+    families: Listed[Families]
+    logs: Listed[LogHealth]
+    discovery_problems: Listed[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exporter:
+    version: str
+    python_version: str
+    shard_index: int
+    shard_count: int
+    started_at: float
+    """Unix seconds; windows reach no further back."""
+    config_reload_ok: bool
+    config_loaded_at: float
+    """Unix seconds of the last configuration that was taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Columns of one length: the last hour, null where there was nothing to show.
+
+    Ratios and rates are those of the window 1m, times to first token those of request records over 1m.
+    """
+
+    model_name: str | None
+    at: list[float]
+    """Unix seconds."""
+    token_hit_ratio: list[float | None]
+    request_hit_ratio: list[float | None]
+    log_token_hit_ratio: list[float | None]
+    log_request_hit_ratio: list[float | None]
+    preemptions_per_second: list[float | None]
+    evicted_tokens_per_second: list[float | None]
+    usage_ratio: list[float | None]
+    running_requests: list[float | None]
+    waiting_requests: list[float | None]
+    full_ttft_p95_at_most_seconds: list[float | None]
+    partial_ttft_p95_at_most_seconds: list[float | None]
+    miss_ttft_p95_at_most_seconds: list[float | None]
+
+
+COLUMNS = tuple(field.name for field in fields(History) if field.name not in ("model_name", "at"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    schema: int
+    generated_at: float
+    """Unix seconds."""
+    exporter: Exporter
+    fleet: Scope
+    models: Listed[Scope]
+    history: History
+    """Of the fleet, or of the model that was asked for."""
+    cold: Cold
+    replicas: Listed[Replica]
+    """Replicas that answer, worst first: most excess_tokens_per_second, then most preemptions."""
+    groups: Listed[Group]
+    """Groups with traffic, worst first: most uncached tokens."""
+    data_quality: DataQuality

@@ -1,0 +1,164 @@
+"""The lists of the summary: cold starts, worst replicas, worst groups, and what makes figures doubtful."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.requests.ledger import Ledger
+from kvcache_exporter.scrape.derive import rate, ratio
+from kvcache_exporter.scrape.summary import summary_of, token_totals
+from kvcache_exporter.summary import schema
+from kvcache_exporter.summary.gains import FLEET, Gains
+from kvcache_exporter.summary.replicas import View, largest, total
+from kvcache_exporter.summary.scopes import anomaly_counts
+
+MOST_ROWS = 20
+WINDOW = "5m"
+_RECENT_SECONDS = 3600.0
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """A log that is followed."""
+
+    ledger: Ledger
+    lag_bytes: int
+
+
+def listed(rows: Iterable[T], most: int = MOST_ROWS) -> schema.Listed[T]:
+    found = list(rows)
+    return schema.Listed(total=len(found), shown=found[:most])
+
+
+def cold(views: Iterable[View], now: float) -> schema.Cold:
+    starts = [start for view in views if (start := _start(view, now)) is not None]
+    starts.sort(key=lambda s: (s.phase != "cold", s.age_seconds or 0.0, s.target))
+    return schema.Cold(cold=sum(start.phase == "cold" for start in starts), starts=listed(starts))
+
+
+def _start(view: View, now: float) -> schema.ColdStart | None:
+    """The target's last start, if it is cold still or that was within the hour."""
+    lifecycle = view.collector.cold.lifecycle
+    life, age = lifecycle.life, lifecycle.age(now)
+    recent = age is not None and age <= _RECENT_SECONDS and bool(life.recent)
+    if life.phase != "cold" and not recent:
+        return None
+    return schema.ColdStart(
+        target=view.name,
+        engine=view.engine,
+        up=view.up,
+        phase=life.phase,
+        reason=life.recent[-1].reason if life.recent else "",
+        age_seconds=age,
+        recovery_ratio=lifecycle.recovery,
+        warmup_seconds=life.warmup if life.phase == "warm" else None,
+    )
+
+
+def replicas(views: Iterable[View]) -> schema.Listed[schema.Replica]:
+    found = list(views)
+    common = _common_ratios(found)
+    rows = [_replica(view, common) for view in found if view.up]
+    rows.sort(
+        key=lambda r: (-(r.excess_tokens_per_second or 0.0), -(r.preemptions_per_second or 0.0), r.target)
+    )
+    return listed(rows)
+
+
+def _common_ratios(views: Iterable[View]) -> dict[str, float | None]:
+    """Token-weighted hit rate of each model, all replicas together."""
+    totals: dict[str, Counter[str]] = {}
+    for view in views:
+        for model, part in view.models.items():
+            cached, prompt = token_totals(part.increases.get(WINDOW, ()))
+            totals.setdefault(model, Counter()).update(cached=cached, prompt=prompt)  # type: ignore[call-overload]
+    return {model: ratio(sums["cached"], sums["prompt"]) for model, sums in totals.items()}
+
+
+def _replica(view: View, common: Mapping[str, float | None]) -> schema.Replica:
+    summary = summary_of(view.increases(WINDOW))
+    parts = view.models.values()
+    return schema.Replica(
+        target=view.name,
+        engine=view.engine,
+        models=sorted(view.models)[:3],
+        phase=view.phase,
+        hit_basis=view.basis,
+        token_hit_ratio=summary.token_hit_ratio,
+        request_hit_ratio=summary.request_hit_ratio,
+        excess_tokens_per_second=total(_excess(view, common)),
+        preemptions_per_second=summary.preemptions_per_second,
+        evicted_tokens_per_second=summary.evicted_tokens_per_second,
+        usage_ratio=largest(part.usage for part in parts),
+        running_requests=total(part.running for part in parts),
+        waiting_requests=total(part.waiting for part in parts),
+    )
+
+
+def _excess(view: View, common: Mapping[str, float | None]) -> Iterator[float | None]:
+    for model, part in view.models.items():
+        ratio_of_all = common.get(model)
+        for found in part.increases.get(WINDOW, ()):
+            cached, prompt = token_totals([found])
+            if ratio_of_all is not None and prompt > 0:
+                yield rate(ratio_of_all * prompt - cached, found.seconds)
+
+
+def groups(ledgers: Iterable[Ledger]) -> schema.Listed[schema.Group]:
+    rows = [
+        schema.Group(
+            source=ledger.source,
+            provider=provider,
+            model_name=model,
+            group=name,
+            requests=found.known,
+            token_hit_ratio=ratio(found.cached, found.prompt),
+            request_hit_ratio=ratio(found.full, found.known),
+            uncached_tokens=found.prompt - found.cached,
+        )
+        for ledger in ledgers
+        for (provider, model, name), found in ledger.recent.get(WINDOW, {}).items()
+        if found.known > 0
+    ]
+    rows.sort(key=lambda row: (-row.uncached_tokens, row.source, row.group))
+    return listed(rows)
+
+
+def data_quality(
+    views: list[View], sources: Iterable[Source], problems: Iterable[str], gains: Gains, now: float
+) -> schema.DataQuality:
+    totals = {reason: sum(view.collector.anomalies[reason] for view in views) for reason in c.ANOMALY_REASONS}
+    down = [
+        schema.DownTarget(target=view.name, error=view.collector.last_error or "not asked yet")
+        for view in views
+        if not view.up
+    ]
+    return schema.DataQuality(
+        targets=len(views),
+        down=listed(down),
+        anomalies=anomaly_counts(FLEET, gains, totals),
+        families=listed(_families(views)),
+        logs=listed(_log(source, now) for source in sources),
+        discovery_problems=listed(problems),
+    )
+
+
+def _families(views: Iterable[View]) -> Iterator[schema.Families]:
+    for view in views:
+        plan = view.collector.plan
+        if plan is not None and (plan.missing or plan.deprecated):
+            yield schema.Families(
+                target=view.name, missing=list(plan.missing), deprecated=list(plan.deprecated)
+            )
+
+
+def _log(source: Source, now: float) -> schema.LogHealth:
+    health = source.ledger.health
+    return schema.LogHealth(
+        source=source.ledger.source,
+        lines=health.lines,
+        lag_bytes=source.lag_bytes,
+        parse_failures={reason: n for reason, n in sorted(dict(health.failures).items()) if n},
+        newest_record_age_seconds=None if health.newest is None else max(0.0, now - health.newest),
+    )
