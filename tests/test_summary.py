@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from fleet import BEGAN, Demo, Watched, vllm_page
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet import BEGAN, Demo, Watched, vllm_page
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.model import OUTCOMES, Distribution, RequestRecord

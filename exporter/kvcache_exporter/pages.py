@@ -1,6 +1,7 @@
 """What the HTTP endpoints show of a running exporter."""
 
 import platform
+import threading
 import time
 from collections.abc import Iterator
 
@@ -18,8 +19,10 @@ from kvcache_exporter.config import masked
 from kvcache_exporter.exposition import Page, exposition
 from kvcache_exporter.model import Sample
 from kvcache_exporter.scrape.scheduler import Job
+from kvcache_exporter.summary.schema import Summary
 from kvcache_exporter.web import Asset
 
+_SHARED_SECONDS = 1.0
 MAX_WAIT = 1.0
 """Longest time that /metrics waits for pages it asked for, in seconds: slow targets never fail the page."""
 
@@ -29,6 +32,8 @@ class ExporterPages:
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self._lock = threading.Lock()
+        self._made: dict[str | None, Summary] = {}
         self._page = Page(app.config.limits.series_per_metric)
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
@@ -59,15 +64,25 @@ class ExporterPages:
         return None if job is None else "".join(f"{line}\n" for line in _describe(job))
 
     def summary_json(self, model: str | None) -> bytes | None:
-        summary = self._app.summary(model)
+        summary = self._summary(model)
         return None if summary is None else msgspec.json.encode(summary)
 
     def page_html(self, model: str | None) -> bytes | None:
-        summary = self._app.summary(model)
+        summary = self._summary(model)
         return None if summary is None else page(summary)
 
     def asset(self, path: str) -> Asset | None:
         return ASSETS.get(path)
+
+    def _summary(self, model: str | None) -> Summary | None:
+        """Many people look in an incident: they share what was made within the last second."""
+        with self._lock:
+            oldest = time.time() - _SHARED_SECONDS
+            self._made = {name: made for name, made in self._made.items() if made.generated_at > oldest}
+            found = self._made.get(model) or self._app.summary(model)
+            if found is not None:
+                self._made[model] = found
+            return found
 
     def _own_samples(self) -> Iterator[Sample]:
         yield Sample(c.BUILD_INFO, (__version__, platform.python_version()), 1.0)

@@ -1,7 +1,7 @@
 // Brings the page to life: fetches it anew every few seconds, swaps its tables and draws the charts.
 "use strict";
 (() => {
-  const EVERY = 3000, PATIENCE = 10000, HEIGHT = 176;
+  const EVERY = 5000, PATIENCE = 10000, HEIGHT = 176;
   const status = document.getElementById("status");
   const charts = new Map();
   let data = JSON.parse(document.getElementById("data").textContent);

@@ -36,11 +36,12 @@ class Recorder:
         self._gains = Gains(now)
         self._trails: dict[Model, Trail] = {}
         self._met: set[str] = set()
+        self._views: dict[str, View] = {}
 
     def tick(self, now: float, collectors: Iterable[TargetCollector], ledgers: Sequence[Ledger]) -> None:
         """Take in what targets and logs have published."""
-        views = [view(collector) for collector in collectors]
         with self._lock:
+            views = self._look(collectors)
             for one in views:
                 self._feed_target(now, one)
             self._met = {one.name for one in views if one.models}
@@ -62,8 +63,9 @@ class Recorder:
         problems: Iterable[str],
     ) -> schema.Summary | None:
         """`model` is that of the history; None if there is no such model."""
-        views, ledgers = [view(collector) for collector in collectors], [s.ledger for s in sources]
+        ledgers = [source.ledger for source in sources]
         with self._lock:
+            views = self._look(collectors)
             parts = parts_by_scope(views, ledgers, self._names)
             if model is not FLEET and model not in parts:
                 return None
@@ -81,6 +83,17 @@ class Recorder:
                 groups=tables.groups(ledgers),
                 data_quality=tables.data_quality(views, sources, problems, self._gains, now),
             )
+
+    def _look(self, collectors: Iterable[TargetCollector]) -> list[View]:
+        """A target that said nothing new since the last look is not read again."""
+        views = [
+            held
+            if (held := self._views.get(each.who.target)) is not None and held.samples is each.samples
+            else view(each)
+            for each in collectors
+        ]
+        self._views = {one.name: one for one in views}
+        return views
 
     def _feed_target(self, now: float, one: View) -> None:
         known = one.name in self._met

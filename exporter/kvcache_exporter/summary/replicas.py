@@ -33,6 +33,8 @@ class View:
     """One target."""
 
     collector: TargetCollector
+    samples: list[Sample]
+    """The page's samples that this was read from."""
     up: bool
     models: Mapping[str, ModelPart]
     """By model_name; while the target is down, those it served when it was last up, without figures."""
@@ -58,16 +60,16 @@ class View:
 
 
 def view(collector: TargetCollector) -> View:
-    plan, up = collector.plan, collector.up
+    plan, up, samples = collector.plan, collector.up, collector.samples
     parts: dict[str, ModelPart] = defaultdict(ModelPart)
     for key in plan.keys if plan else ():
         parts[key.model_name]
     for window, by_key in collector.recent.items():
         for key, found in by_key.items():
             parts[key.model_name].increases.setdefault(window, []).append(found)
-    for sample in collector.samples:
+    for sample in samples:
         _read(sample, parts)
-    return View(collector, up, dict(parts))
+    return View(collector, samples, up, dict(parts))
 
 
 def _read(sample: Sample, parts: Mapping[str, ModelPart]) -> None:
