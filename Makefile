@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test tools check format generate browser screenshots benchmark soak clean
+.PHONY: help install demo test tools check format generate browser screenshots page-screenshots benchmark soak clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
 
 install: $(STAMP) ## make .venv with everything Python needs
 
@@ -23,7 +23,7 @@ demo: install ## play a recording of real engines through the exporter and watch
 test: install tools ## run all tests, those against real Prometheus included
 	$(BIN)/pytest
 
-tools: ## install what the tests need beside Python (Prometheus), with apt
+tools: ## install what the tests need beside Python (Prometheus, Chromium), with apt
 	@bash .ci/tools
 
 check: install ## ruff, mypy strict, import-linter, and generated files are fresh
@@ -49,6 +49,9 @@ browser: install tools ## build the page that draws the boards, and install what
 
 screenshots: browser ## draw the five boards in a browser, into docs/images
 	PYTHONPATH=tests:tests/e2e $(BIN)/python -m browser.screenshots
+
+page-screenshots: install tools ## draw the built-in page in a browser, into docs/images
+	PYTHONPATH=tests:tests/e2e $(BIN)/python -m browser.page_screenshots
 
 benchmark: install ## print the table of speeds as ratios
 	$(BIN)/python -m benchmarks

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import requests
-from playwright.sync_api import Page, sync_playwright  # type: ignore[import-not-found,unused-ignore]
+from playwright.sync_api import Browser, Page, sync_playwright
 
 HERE = Path(__file__).parent
 DIST = HERE / "dist"
@@ -87,13 +87,19 @@ def page_server(boards: Mapping[str, str], prometheus: str) -> Iterator[str]:
 
 
 @contextmanager
-def browser_page(width: int = 1400, height: int = 900) -> Iterator[Page]:
+def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
         try:
-            yield browser.new_page(viewport={"width": width, "height": height}, timezone_id="UTC")
+            yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def browser_page(width: int = 1400, height: int = 900) -> Iterator[Page]:
+    with chromium() as browser:
+        yield browser.new_page(viewport={"width": width, "height": height}, timezone_id="UTC")
 
 
 def show(page: Page, url: str, uid: str, span: tuple[float, float]) -> list[PanelState]:

@@ -1,12 +1,12 @@
 """The overview in a real browser: Grafana's own panels draw the recording from a real Prometheus."""
 
-import importlib.util
 import shutil
 from pathlib import Path
 
 import pytest
 from stage import played
 
+from browser.page import browser_page, page_server, show
 from kvcache_dashboards.write import files as board_files
 
 PAGE = Path(__file__).parents[1] / "browser" / "dist" / "index.html"
@@ -18,8 +18,6 @@ MAY_BE_EMPTY = {"Who is cold": "both replicas may be warm again when the recordi
 def _missing() -> str:
     if not shutil.which("chromium"):
         return "chromium is not installed"
-    if not importlib.util.find_spec("playwright"):
-        return "playwright is not installed"
     return "" if PAGE.exists() else "the page is not built"
 
 
@@ -31,8 +29,6 @@ pytestmark = [
 
 
 def test_every_panel_of_the_overview_is_drawn_with_data_and_without_an_error(tmp_path: Path) -> None:
-    from browser.page import browser_page, page_server, show  # noqa: PLC0415 -- needs playwright
-
     errors: list[str] = []
     with (
         played(tmp_path, speed=7.0, until=240.0) as stage,

@@ -43,6 +43,7 @@ def page(summary: Summary) -> bytes:
 def _data(summary: Summary, engines: object, requests: object) -> Markup:
     """What the charts draw, as JSON that cannot end the element it stands in."""
     charts = {
+        "generated_at": summary.generated_at,
         "history": summary.history,
         "outcomes": requests.ttft[_CHART_WINDOW] if requests else {},  # type: ignore[attr-defined]
         "phases": engines.ttft["1h"] if engines else {},  # type: ignore[attr-defined]

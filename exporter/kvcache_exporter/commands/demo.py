@@ -97,7 +97,7 @@ def _introduction(engines: list[RecordedEngine], url: str, speed: float) -> str:
     names = " and ".join(engine.name for engine in engines)
     return (
         f"Playing a recording of {names} at {speed:g} times its speed.\n"
-        f"The exporter's own page is {url}/, its metrics are on {url}/metrics .\n"
+        f"Watch the four questions live on {url}/ ; the metrics are on {url}/metrics .\n"
     )
 
 
