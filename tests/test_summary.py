@@ -304,7 +304,7 @@ def test_an_hour_and_more_at_any_pace_keeps_the_stated_rows() -> None:
         watched.recorder.tick(BEGAN + second, (), [watched.ledger("app")])
     rows = recorder._gains._history._rows
     assert 120 <= len(rows) <= 2 * gains_module.RESOLUTION
-    assert max(len(row) for _, row in rows) <= 2 * 391
+    assert max(len(row) for _, row in rows) <= 2 * 396
     at = recorder._trails[FLEET].at
     assert RESOLUTION <= len(at) <= 2 * RESOLUTION
     assert at == sorted(at)

@@ -1,13 +1,11 @@
 """The running exporter: configuration to targets and log sources, reload, shutdown."""
 
 import logging
-import platform
 import threading
 import time
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 
-from kvcache_exporter import __version__
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.config import Config, EventSource, RequestSource, load_config
 from kvcache_exporter.engines import ENGINES
@@ -25,7 +23,6 @@ from kvcache_exporter.requests.source import LogSource, SourceOptions
 from kvcache_exporter.scrape.scheduler import Scheduler
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.summary.recorder import LONGEST_STEP, SHORTEST_STEP, Recorder
-from kvcache_exporter.summary.schema import Exporter, Summary
 from kvcache_exporter.targets import Targets
 
 log = logging.getLogger(__name__)
@@ -81,7 +78,7 @@ class App:
         self._failures_before = 0
         """Of discoveries that a reload replaced: the counter must not go back."""
         self._sources: dict[Hashable, LogSource] = {}
-        self._recorder = Recorder(self.started)
+        self.recorder = Recorder(self.started)
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         """Held while logs are read, so that no source is closed under its reader."""
@@ -146,27 +143,6 @@ class App:
         logs = (source.block for source in self.sources)
         return [*self.scheduler.blocks(), *logs, *self._events.blocks()]
 
-    def summary(self, model: str | None = None) -> Summary | None:
-        """The four questions over the fleet, with one model's history; None if there is no such model."""
-        config = self.config
-        about = Exporter(
-            version=__version__,
-            python_version=platform.python_version(),
-            shard_index=config.shard.index,
-            shard_count=config.shard.count,
-            started_at=self.started,
-            config_reload_ok=self.reload_ok,
-            config_loaded_at=self.reloaded,
-        )
-        return self._recorder.summary(
-            time.time(),
-            [job.collector for job in self.scheduler.jobs.values()],
-            self.sources,
-            model=model,
-            exporter=about,
-            problems=self.discovery_problems(),
-        )
-
     @property
     def discovery_failures(self) -> int:
         return self._failures_before + self._targets.failures
@@ -210,7 +186,7 @@ class App:
         while not self._stop.wait(min(LONGEST_STEP, max(SHORTEST_STEP, self.config.scrape.interval))):
             try:
                 collectors = [job.collector for job in self.scheduler.jobs.values()]
-                self._recorder.tick(time.time(), collectors, [source.ledger for source in self.sources])
+                self.recorder.tick(time.time(), collectors, [source.ledger for source in self.sources])
             except Exception:
                 log.exception("summary: unexpected fault; please report it")
 

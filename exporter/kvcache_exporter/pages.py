@@ -19,7 +19,7 @@ from kvcache_exporter.config import masked
 from kvcache_exporter.exposition import Page, exposition
 from kvcache_exporter.model import Sample
 from kvcache_exporter.scrape.scheduler import Job
-from kvcache_exporter.summary.schema import Summary
+from kvcache_exporter.summary.schema import Exporter, Summary
 from kvcache_exporter.web import Asset
 
 _SHARED_SECONDS = 1.0
@@ -79,10 +79,30 @@ class ExporterPages:
         with self._lock:
             oldest = time.time() - _SHARED_SECONDS
             self._made = {name: made for name, made in self._made.items() if made.generated_at > oldest}
-            found = self._made.get(model) or self._app.summary(model)
+            found = self._made.get(model) or self._summarise(model)
             if found is not None:
                 self._made[model] = found
             return found
+
+    def _summarise(self, model: str | None) -> Summary | None:
+        app = self._app
+        about = Exporter(
+            version=__version__,
+            python_version=platform.python_version(),
+            shard_index=app.config.shard.index,
+            shard_count=app.config.shard.count,
+            started_at=app.started,
+            config_reload_ok=app.reload_ok,
+            config_loaded_at=app.reloaded,
+        )
+        return app.recorder.summary(
+            time.time(),
+            [job.collector for job in app.scheduler.jobs.values()],
+            app.sources,
+            model=model,
+            exporter=about,
+            problems=app.discovery_problems(),
+        )
 
     def _own_samples(self) -> Iterator[Sample]:
         yield Sample(c.BUILD_INFO, (__version__, platform.python_version()), 1.0)

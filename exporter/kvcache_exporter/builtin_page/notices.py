@@ -8,7 +8,12 @@ from kvcache_exporter.summary.schema import DataQuality, Summary
 _SUSPECT = {
     "lookup_basis": "This engine's version counts lookups, not requests: its hit rate cannot be compared.",
     "cached_exceeds_prompt": "More cached than prompt tokens were reported: such windows show no ratio.",
+    "hits_exceed_queries": "More lookup hits than lookups were reported.",
     "lookups_recounted": "Lookups are counted more than once: the engine is short of memory.",
+    "preempted_lookups": "The hit rate is made of lookups while requests are preempted: it is too high.",
+    "frozen": "A count of cached tokens stands still while another sees hits.",
+    "went_back": "A counter went back in the same process.",
+    "alternating": "Several processes answer under one address: scrape each engine by itself.",
 }
 
 
