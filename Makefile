@@ -41,6 +41,7 @@ generate: install ## write generated files anew
 	$(BIN)/kvcache-exporter metrics > docs/metrics.md
 	$(BIN)/kvcache-exporter generate dashboards --out dashboards/generated
 	$(BIN)/python -m kvcache_alerts
+	PYTHONPATH=helm $(BIN)/python -m kvcache_chart
 
 browser: install tools ## build the page that draws the boards, and install what opens it
 	@command -v npm >/dev/null || { echo "missing: npm; install Node.js 20 or newer" >&2; exit 1; }

@@ -31,9 +31,15 @@ GLOBAL = (
 )
 _ENABLED = Parameter("enabled", "true", "All alerts are on.", "switch")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
-_DURATION = re.compile(r"(\d+(ms|s|m|h|d|w|y))+")
-_LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
-_MATCHER = rf'{_LABEL}\s*(=|!=|=~|!~)\s*"([^"\\]|\\.)*"'
+LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
+_MATCHER = rf'{LABEL}\s*(=|!=|=~|!~)\s*"([^"\\]|\\.)*"'
+PATTERNS: Mapping[Kind, str] = {
+    "duration": r"(\d+(ms|s|m|h|d|w|y))+",
+    "names": rf"({LABEL}(, ?{LABEL})*)?",
+    "url": r"https?://[^\s{}\"]+",
+    "matchers": rf"({_MATCHER}(,\s*{_MATCHER})*)?",
+}
+"""What a value of the kind looks like, in a syntax that Python, Go and JSON Schema share."""
 
 
 def seconds(duration: str) -> float:
@@ -51,16 +57,16 @@ def _is_edge(text: str) -> bool:
 _CHECKS: Mapping[Kind, tuple[Callable[[str], object], str]] = {
     "number": (_is_number, "a number from 0, such as 0.05"),
     "ratio": (lambda text: _is_number(text, 1.0), "a number from 0 to 1, such as 0.3"),
-    "duration": (_DURATION.fullmatch, "a Prometheus duration, such as 10m"),
+    "duration": (re.compile(PATTERNS["duration"]).fullmatch, "a Prometheus duration, such as 10m"),
     "severity": (SEVERITIES.__contains__, f"one of {', '.join(SEVERITIES)}"),
     "edge": (_is_edge, f"a bucket edge in seconds, one of {', '.join(f'{e:g}' for e in SECONDS_BUCKETS)}"),
     "switch": (("true", "false").__contains__, "true or false"),
     "names": (
-        re.compile(rf"({_LABEL}(, ?{_LABEL})*)?").fullmatch,
+        re.compile(PATTERNS["names"]).fullmatch,
         "label names with commas, such as cluster",
     ),
-    "url": (re.compile(r"https?://[^\s{}\"]+").fullmatch, "an address that begins with http:// or https://"),
-    "matchers": (re.compile(rf"({_MATCHER}(,\s*{_MATCHER})*)?").fullmatch, 'matchers, such as job="kvcache"'),
+    "url": (re.compile(PATTERNS["url"]).fullmatch, "an address that begins with http:// or https://"),
+    "matchers": (re.compile(PATTERNS["matchers"]).fullmatch, 'matchers, such as job="kvcache"'),
 }
 
 
@@ -102,7 +108,7 @@ def settings(alerts: Iterable[Alert], overrides: Mapping[str, str]) -> Settings:
 
 def _extra_label(key: str) -> str:
     name = key.removeprefix(EXTRA_LABELS)
-    if not re.fullmatch(_LABEL, name) or name in ("severity", "alertname"):
+    if not re.fullmatch(LABEL, name) or name in ("severity", "alertname"):
         raise ValueError(f"{key}: {name!r} cannot be a label to add; use a name such as extra_labels.team")
     return name
 

@@ -1,0 +1,1 @@
+"""What of the chart is generated: rules, their values and schema, boards, README."""

@@ -1,0 +1,84 @@
+"""The part of values.yaml and of its schema that holds the parameters of the rules."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from kvcache_alerts.model import SEVERITIES, Kind, Parameter
+from kvcache_alerts.parameters import GLOBAL, LABEL, PATTERNS, own
+from kvcache_alerts.write import ALERTS
+from kvcache_chart.readme import Value
+from kvcache_exporter.catalogue import SECONDS_BUCKETS
+from kvcache_exporter.config.load import section_hints
+from kvcache_exporter.config.schema import Config
+
+Schema = dict[str, Any]
+BEGIN, END = "  # BEGIN GENERATED", "  # END GENERATED"
+_SCHEMAS: Mapping[Kind, Schema] = {
+    "number": {"type": "number", "minimum": 0},
+    "ratio": {"type": "number", "minimum": 0, "maximum": 1},
+    "severity": {"enum": list(SEVERITIES)},
+    "edge": {"enum": list(SECONDS_BUCKETS)},
+    "switch": {"type": "boolean"},
+    "names": {"type": "array", "items": {"type": "string", "pattern": f"^{LABEL}$"}},
+}
+
+
+def values(text: str) -> str:
+    """values.yaml with its generated part made anew."""
+    head, _, rest = text.partition(BEGIN)
+    first_line, _, rest = rest.partition("\n")
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}{first_line}\n{''.join(_lines())}{END}{tail}"
+
+
+def schema(text: str, documented: Iterable[Value]) -> str:
+    """values.schema.json with what stands elsewhere in this project: parameters of alerts, keys of the
+    configuration, and as descriptions the comments of values.yaml."""
+    document = json.loads(text)
+    properties = document["properties"]
+    properties["config"] = _closed({key: {} for key in section_hints(Config)})
+    rules = properties["prometheusRule"]["properties"]
+    rules |= {name: _schema(p) for name, p in _global_parameters()}
+    rules["alerts"] = _closed({a.name: _closed({p.name: _schema(p) for p in own(a)}) for a in ALERTS})
+    for value in documented:
+        _place(document, value.path)["description"] = value.about
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _place(document: Schema, path: tuple[str, ...]) -> Schema:
+    for key in path:
+        document = document["properties"][key]
+    return document
+
+
+def _global_parameters() -> Iterator[tuple[str, Parameter]]:
+    for parameter in GLOBAL:
+        yield re.sub(r"_(\w)", lambda found: found[1].upper(), parameter.name), parameter
+
+
+def _lines() -> Iterator[str]:
+    for name, parameter in _global_parameters():
+        yield f"  # -- {parameter.why}\n  {name}: {_default(parameter)}\n"
+    yield "  # -- Values of each alert, such as `KVCacheUsageHigh.usage`; docs/alerts.md has all of them.\n"
+    yield "  alerts:\n"
+    for alert in ALERTS:
+        yield f"    {alert.name}:\n"
+        for parameter in own(alert):
+            yield f"      # -- {parameter.why}\n      {parameter.name}: {_default(parameter)}\n"
+
+
+def _default(parameter: Parameter) -> str:
+    if parameter.kind == "names":
+        return f"[{parameter.default}]"
+    return parameter.default or '""'
+
+
+def _schema(parameter: Parameter) -> Schema:
+    known = _SCHEMAS.get(parameter.kind)
+    return known or {"type": "string", "pattern": f"^({PATTERNS[parameter.kind]})$"}
+
+
+def _closed(properties: Mapping[str, Schema]) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
