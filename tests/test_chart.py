@@ -1,6 +1,7 @@
 """The chart as Helm renders it, for every values file it ships: what Kubernetes would see."""
 
 import json
+import tarfile
 from pathlib import Path
 
 import helm_python
