@@ -83,9 +83,9 @@ PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
     [
         ("static-values", {"httpGet": {"port": "metrics", "scheme": "HTTP"}}),
         ("tls-values", {"httpGet": {"port": "metrics", "scheme": "HTTPS"}}),
-        ("basic-auth-values", {"tcpSocket": {"port": "metrics"}}),
+        ("basic-auth-values", {"httpGet": {"port": "metrics", "scheme": "HTTP"}}),
         ("client-certificates-values", {"tcpSocket": {"port": "metrics"}}),
-        ("secured", {"tcpSocket": {"port": "metrics"}}),
+        ("secured", {"httpGet": {"port": "metrics", "scheme": "HTTPS"}}),
     ],
 )
 def test_probes_follow_tls_and_passwords(name: str, probe: Manifest) -> None:

@@ -13,7 +13,7 @@ import requests
 from kvcache_exporter.web import WebConfig, WebServer
 from kvcache_exporter.web import config as web_config
 from kvcache_exporter.web.auth import BasicAuth
-from kvcache_exporter.web.endpoints import Request, Response, text
+from kvcache_exporter.web.endpoints import PROBES, Request, Response, text
 
 ANN = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
 PATHS = ["/", "/metrics", "/-/healthy", "/nope", "/api/v1/summary", "/assets/0abc/page.css"]
@@ -63,6 +63,14 @@ def test_no_path_answers_without_the_right_password(
         answer = requests.get(server.url + path, auth=credentials, timeout=10)
         assert (answer.status_code, answer.text) == (401, "unauthorized\n")
         assert answer.headers["WWW-Authenticate"] == 'Basic realm="kvcache-exporter"'
+
+
+def test_open_paths_answer_without_a_password_and_no_other_does(file: Path, hashed: list[bytes]) -> None:
+    with WebServer("127.0.0.1:0", echo, WebConfig(file), open_paths=PROBES) as running:
+        for path in (*PATHS, "/-/ready", "/-/healthy/", "/-/HEALTHY", "//-/ready", "/-/ready%20"):
+            status = requests.get(running.url + path, timeout=10).status_code
+            assert status == (200 if path in {"/-/healthy", "/-/ready"} else 401), path
+    assert hashed == []
 
 
 def test_every_path_answers_with_the_right_password_for_one_bcrypt(

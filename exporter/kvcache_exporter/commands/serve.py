@@ -39,6 +39,12 @@ def add(subparsers: Subparsers) -> None:
         metavar="W",
         help="TLS and basic auth, in the format of the Prometheus exporter toolkit",
     )
+    parser.add_argument(
+        "--web.open-probes",
+        dest="open_probes",
+        action="store_true",
+        help="answer /-/healthy and /-/ready without a password, as a kubelet has none",
+    )
     logs.add_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -62,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     web_config = WebConfig(arguments.web_config)
     app = App(arguments.config_file)
     pages = ExporterPages(app)
-    server = web_server(arguments.listen, pages, web_config)
+    server = web_server(arguments.listen, pages, web_config, open_probes=arguments.open_probes)
     app.start()
     server.start()
     log.info("kvcache-exporter %s listens on %s", __version__, server.url)

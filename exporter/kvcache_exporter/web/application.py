@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope
@@ -23,9 +23,16 @@ _HEADERS = {
 
 
 class Application:
-    def __init__(self, respond: Callable[[Request], Response], settings: Callable[[], Settings]) -> None:
+    def __init__(
+        self,
+        respond: Callable[[Request], Response],
+        settings: Callable[[], Settings],
+        open_paths: Collection[str] = (),
+    ) -> None:
+        """`open_paths` answer without a password."""
         self._respond = respond
         self._settings = settings
+        self._open_paths = frozenset(open_paths)
         self._workers = ThreadPoolExecutor(WORKERS, "web-worker")
         # One thread, because bcrypt is slow on purpose: guesses may use one core and no worker.
         self._passwords = ThreadPoolExecutor(1, "web-password")
@@ -51,9 +58,10 @@ class Application:
     async def _answer(self, request: Request, settings: Settings) -> Response:
         loop = asyncio.get_running_loop()
         try:
-            refusal = await self._refusal(request, settings.users) if settings.users else None
-            if refusal:
-                return refusal
+            if settings.users and request.path not in self._open_paths:
+                refusal = await self._refusal(request, settings.users)
+                if refusal:
+                    return refusal
             return await loop.run_in_executor(self._workers, self._respond, request)
         except Exception:
             log.exception("request failed method=%s path=%.200s", request.method, request.path)

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ from kvcache_exporter.errors import ConfigError, KVCacheError
 from kvcache_exporter.web.application import Application
 from kvcache_exporter.web.config import WebConfig
 from kvcache_exporter.web.connection import Connection, Limits
-from kvcache_exporter.web.endpoints import Endpoints, Pages, Request, Response
+from kvcache_exporter.web.endpoints import PROBES, Endpoints, Pages, Request, Response
 
 MAX_HEAD_BYTES = 16 << 10
 GRACE_SECONDS = 5
@@ -34,12 +34,14 @@ class WebServer:
         respond: Callable[[Request], Response],
         config: WebConfig | None = None,
         limits: Limits | None = None,
+        *,
+        open_paths: Collection[str] = (),
     ) -> None:
-        """Raises what `listen_on` raises."""
+        """`open_paths` answer without a password; raises what `listen_on` raises."""
         self._config = config or WebConfig()
         self._listener = listen_on(listen)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._application = Application(respond, self._config.current)
+        self._application = Application(respond, self._config.current, open_paths)
         self._uvicorn = _uvicorn(self._application, self._config, limits or Limits())
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
 
@@ -73,9 +75,11 @@ class WebServer:
         await asyncio.sleep(0)
 
 
-def web_server(listen: str, pages: Pages, config: WebConfig | None = None) -> WebServer:
+def web_server(
+    listen: str, pages: Pages, config: WebConfig | None = None, *, open_probes: bool = False
+) -> WebServer:
     """A bound server that `start` sets going; raises ConfigError or KVCacheError."""
-    return WebServer(listen, Endpoints(pages).respond, config)
+    return WebServer(listen, Endpoints(pages).respond, config, open_paths=PROBES if open_probes else ())
 
 
 def _uvicorn(application: Application, config: WebConfig, limits: Limits) -> uvicorn.Server:

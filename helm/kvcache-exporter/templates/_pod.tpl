@@ -83,6 +83,9 @@ args:
   {{- if include "kvcache-exporter.hasWebConfig" . }}
   - --web.config.file=/etc/kvcache-exporter/web/web.yml
   {{- end }}
+  {{- if .Values.web.basicAuth.enabled }}
+  - --web.open-probes
+  {{- end }}
   - --log.level={{ .Values.log.level }}
   - --log.format={{ .Values.log.format }}
   {{- if gt (int .Values.shard.count) 1 }}
@@ -126,13 +129,13 @@ volumeMounts:
 {{- end }}
 
 {{/*
-List of context, path and times. The kubelet has no client certificate and no password, so where one is asked for it
-can only see whether the port is open.
+List of context, path and times. The kubelet has no client certificate: where one is required it can only see whether the
+port is open. For its lack of a password there is --web.open-probes.
 */}}
 {{- define "kvcache-exporter.probe" -}}
 {{- $root := index . 0 }}
-{{- $web := $root.Values.web }}
-{{- if or $web.basicAuth.enabled (eq $web.tls.clientAuthType "RequireAndVerifyClientCert") }}
+{{- $tls := $root.Values.web.tls }}
+{{- if and $tls.enabled (eq $tls.clientAuthType "RequireAndVerifyClientCert") }}
 tcpSocket:
   port: {{ $root.Values.service.portName }}
 {{- else }}
