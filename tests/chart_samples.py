@@ -80,6 +80,7 @@ SAMPLES: dict[str, tuple[Any, Manifest]] = {
     "persistence.storageClass": ("x", CLAIM),
     "persistence.accessModes": (["ReadWriteOncePod"], CLAIM),
     "persistence.annotations": (_MAP, CLAIM),
+    "persistence.retentionPolicy": ({"whenDeleted": "Retain"}, merged(STATEFUL, CLAIM)),
     "persistence.emptyDirSizeLimit": ("1Gi", {}),
     "service.enabled": (False, {}),
     "service.type": ("NodePort", {}),

@@ -1,14 +1,31 @@
 """The exporter's configuration in the chart: checksum, shares, and that the exporter accepts it."""
 
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from chart import CHART, STATIC, VALUES_FILES, merged, of_file, one, render, values_of, workload
-from kvcache_exporter.cli import main
+from chart import (
+    CHART,
+    SIDECAR,
+    STATIC,
+    VALUES_FILES,
+    merged,
+    of_file,
+    one,
+    pod_specs,
+    render,
+    values_of,
+    workload,
+)
+from kvcache_exporter.cli import main, parser
 from kvcache_exporter.config.target_sections import TargetGroup
+from manifest_schemas import violations
+
+STEMS = [path.stem for path in VALUES_FILES]
 
 
 def test_a_restart_comes_with_another_configuration_and_with_nothing_else(tmp_path: Path) -> None:
@@ -72,3 +89,39 @@ def test_numbers_and_words_reach_the_exporter_as_they_are_written() -> None:
     text = one(render({"config": config}), "ConfigMap")["data"]["config.yml"]
     assert "blocks_per_source: 1000000\n" in text
     assert yaml.safe_load(text)["targets"] == config["targets"]
+
+
+def test_the_exporter_knows_every_argument() -> None:
+    containers = [
+        c for m in map(of_file, STEMS) for spec in pod_specs(m).values() for c in spec["containers"]
+    ]
+    ours = [c for c in containers if "kvcache-exporter:" in c["image"] and "command" not in c]
+    assert {c["args"][0] for c in ours} == {"serve", "publish"}
+    for container in ours:
+        arguments = [a.replace("$(POD_NAME)", "kvcache-exporter-2") for a in container["args"]]
+        if "kubernetes" not in TargetGroup.REFUSED or "--shard.index=kvcache-exporter-2" not in arguments:
+            parser().parse_args(arguments)
+
+
+def test_the_sidecar_of_the_example_is_one(tmp_path: Path) -> None:
+    manifests = list(yaml.safe_load_all(SIDECAR.read_text()))
+    (tmp_path / "config.yml").write_text(one(manifests, "ConfigMap")["data"]["config.yml"])
+    assert main(["check", "--config.file", str(tmp_path / "config.yml")]) == 0
+    spec = workload(manifests)["spec"]
+    parser().parse_args(spec["containers"][1]["args"])
+    assert [v for v in violations(spec) if v.startswith("kvcache-exporter")] == []
+
+
+def test_prometheus_takes_the_scrape_job_of_the_example(tmp_path: Path) -> None:
+    text = (CHART / "examples" / "plain-prometheus.yaml").read_text()
+    job = re.findall(r"^#   (.*)$", text, re.MULTILINE)
+    # Debian builds promtool without Kubernetes.
+    static = [re.sub("kubernetes_sd_configs:.*", "static_configs: [{targets: [a]}]", line) for line in job]
+    (tmp_path / "prometheus.yml").write_text("\n".join(static))
+    command = ["promtool", "check", "config", "--lint=all", str(tmp_path / "prometheus.yml")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    (scrape,) = yaml.safe_load("\n".join(job))["scrape_configs"]
+    assert scrape["honor_labels"] is True
+    container = workload(of_file("plain-prometheus"))["spec"]["containers"][0]
+    assert container["ports"][0]["name"] in {c["regex"] for c in scrape["relabel_configs"]}

@@ -130,6 +130,12 @@ def test_a_group_without_rules_is_left_out() -> None:
     assert [g["name"] for g in groups_of_chart(alerts=alerts)] == ["kvcache-recording"]
 
 
+@pytest.mark.parametrize("off", [None, {"enabled": False}])
+def test_an_alert_can_be_taken_out(off: Manifest | None) -> None:
+    made = groups_of_chart(alerts={"KVCacheUsageHigh": off})
+    assert made == groups_of_generator({"KVCacheUsageHigh.enabled": "false"})
+
+
 def test_the_configmap_holds_the_same_rules() -> None:
     on = {"prometheusRule": {"enabled": True}, "rulesConfigMap": {"enabled": True}}
     manifests = render(STATIC | on)

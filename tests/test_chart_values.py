@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from chart import CHART, STATIC, Manifest, merged, render, rendered_files
-from chart_samples import CLAIM, MONITOR, PASSWORD, POD_MONITOR, RELOADER, SAMPLES, TLS
+from chart_samples import CLAIM, MONITOR, PASSWORD, POD_MONITOR, RELOADER, SAMPLES
 from kvcache_chart.files import files
 from kvcache_chart.readme import documented
 
@@ -86,7 +86,8 @@ def test_every_value_changes_what_is_rendered(path: str) -> None:
         ({"web": {"tls": {"enabled": True}}}, "set web.tls.existingSecret"),
         ({"web": {"tls": {"clientAuthType": "VerifyClientCertIfGiven", "caKey": ""}}}, "web.tls.caKey"),
         ({"web": {"basicAuth": {"enabled": True}}}, "set web.existingSecret"),
-        (merged(TLS, RELOADER), "it cannot log in"),
+        (merged(PASSWORD, RELOADER), "it cannot log in"),
+        ({"prometheusRule": {"alerts": {"KVCacheUsageHigh": {"usage": None}}}}, "missing property 'usage'"),
         (merged(MONITOR, PASSWORD, {"web": {"basicAuth": {"existingSecret": ""}}}), "be refused (401)"),
         (merged(MONITOR, POD_MONITOR), "scrape the exporter twice"),
         (merged(MONITOR, {"service": {"enabled": False}}), "use podMonitor"),

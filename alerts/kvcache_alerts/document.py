@@ -36,6 +36,8 @@ kvcache-exporter generate rules --out rules --set KVCachePreemptionSpike.floor=0
   --set dashboard_base=https://grafana.example.com --set 'job_selector=job="kvcache-exporter"'
 ```
 
+In the Helm chart the same parameters stand under `prometheusRule.alerts.<Alert>`.
+
 An unknown key or a value that cannot be is an error. The objective of KVCacheTTFTBudgetBurn must be a
 bucket edge of the time to first token histogram, because only there the share of slower requests is exact.
 """

@@ -41,7 +41,8 @@ def schema(text: str, documented: Iterable[Value]) -> str:
     properties["config"] = _closed({key: {} for key in section_hints(Config)})
     rules = properties["prometheusRule"]["properties"]
     rules |= {name: _schema(p) for name, p in _global_parameters()}
-    rules["alerts"] = _closed({a.name: _closed({p.name: _schema(p) for p in own(a)}) for a in ALERTS})
+    alerts = {a.name: _complete({p.name: _schema(p) for p in own(a)}) for a in ALERTS}
+    rules["alerts"] = _closed(alerts)
     for value in documented:
         _place(document, value.path)["description"] = value.about
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -78,6 +79,11 @@ def _default(parameter: Parameter) -> str:
 def _schema(parameter: Parameter) -> Schema:
     known = _SCHEMAS.get(parameter.kind)
     return known or {"type": "string", "pattern": f"^({PATTERNS[parameter.kind]})$"}
+
+
+def _complete(properties: Mapping[str, Schema]) -> Schema:
+    """A value set to null is gone, and nothing else would notice."""
+    return _closed(properties) | {"required": list(properties)}
 
 
 def _closed(properties: Mapping[str, Schema]) -> Schema:

@@ -1,6 +1,7 @@
 """The rendered container runs as a real exporter; its probes and its monitor's scrape get their answers."""
 
 import functools
+import re
 import socket
 import ssl
 import subprocess
@@ -15,7 +16,7 @@ import requests
 from cryptography import x509
 from processes import free_port, running, wait_until
 
-from chart import Manifest, of_file, workload
+from chart import Manifest, of_file, one, workload
 from test_web_tls import authority
 
 PASSWORD = ("prometheus", "open sesame")
@@ -94,6 +95,16 @@ def passes(probe: Manifest, port: int) -> bool:
         return False
 
 
+def helm_test(manifests: list[Manifest], port: int) -> "subprocess.CompletedProcess[str]":
+    """What the pod of `helm test` runs, asked of this machine."""
+    container = one(manifests, "Pod")["spec"]["containers"][0]
+    assert container["command"] == ["python3", "-c"]
+    script, url = container["args"]
+    here = re.sub(r"//[^/]*/", f"//127.0.0.1:{port}/", url)
+    command = [sys.executable, "-c", script, here]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+
 @pytest.mark.parametrize("name", ["static-values", "tls-values", "basic-auth-values", "secured"])
 def test_probes_and_scrape_get_their_answers(name: str, tmp_path: Path) -> None:
     root = tmp_path / name
@@ -117,4 +128,8 @@ def test_probes_and_scrape_get_their_answers(name: str, tmp_path: Path) -> None:
             locked = name in ("basic-auth-values", "secured")
             assert session.get(url, timeout=5).status_code == (401 if locked else 200)
             page = session.get(url, timeout=5, auth=PASSWORD)
+        ran = helm_test(manifests, port)
     assert "kvcache_exporter_build_info" in page.text
+    assert ran.returncode == 0, ran.stderr
+    assert ("have a password" if locked else "0 of 1 engines are up") in ran.stdout
+    assert helm_test(manifests, port).returncode != 0

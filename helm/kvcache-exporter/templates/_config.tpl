@@ -37,19 +37,20 @@ tls_server_config:
 
 {{/* Whether some target is found by asking the API server: "true" or nothing. */}}
 {{- define "kvcache-exporter.usesKubernetes" -}}
-{{- range (fromYaml (include "kvcache-exporter.config" .)).targets }}
-{{- if .kubernetes }}true{{ end }}
-{{- end }}
+{{- range (fromYaml (include "kvcache-exporter.discovery" .)) }}true{{ end }}
 {{- end }}
 
 {{/* What the roles must allow, as YAML: the rules by namespace; "*" stands for all of them. */}}
 {{- define "kvcache-exporter.discovery" -}}
 {{- $roles := dict }}
 {{- range (fromYaml (include "kvcache-exporter.config" .)).targets }}
+{{- /* With a kubeconfig the pod's own account is not used. */}}
+{{- if and .kubernetes (not .kubernetes.kubeconfig) }}
 {{- with .kubernetes }}
 {{- $role := default "pod" .role }}
 {{- range default (list "*") .namespaces }}
 {{- $_ := set $roles . (append (default list (get $roles .)) $role | uniq | sortAlpha) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

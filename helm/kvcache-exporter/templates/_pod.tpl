@@ -57,9 +57,6 @@ spec:
 {{- if not (or .Values.existingConfigMap .Values.configReloader.enabled) }}
 {{- $_ := set $found "checksum/config" (include "kvcache-exporter.config" . | sha256sum) }}
 {{- end }}
-{{- if and .Values.web.tls.enabled (not .Values.web.existingSecret) }}
-{{- $_ := set $found "checksum/web-config" (include "kvcache-exporter.webConfig" . | sha256sum) }}
-{{- end }}
 {{- if and .Values.prometheusAnnotations.enabled (eq .Values.prometheusAnnotations.resource "pod") }}
 {{- $found = merge $found (fromYaml (include "kvcache-exporter.prometheusAnnotations" .)) }}
 {{- end }}
@@ -155,7 +152,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
   - --listen-address=127.0.0.1:9410
   - --watched-dir=/etc/kvcache-exporter/config
-  - --reload-url=http://127.0.0.1:{{ .Values.service.port }}/-/reload
+  - --reload-url={{ include "kvcache-exporter.scheme" . }}://127.0.0.1:{{ .Values.service.port }}/-/reload
 {{- with .Values.configReloader.resources }}
 resources:
   {{- toYaml . | nindent 2 }}

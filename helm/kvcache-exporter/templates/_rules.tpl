@@ -22,7 +22,8 @@ it stands for a value. Helm's braces need no care, since the file is data.
 {{- range $rule := $group.rules }}
 {{- $own := dict "enabled" true }}
 {{- if $rule.alert }}
-{{- $own = get $values.alerts $rule.alert }}
+{{- /* null takes an alert out, too. */}}
+{{- $own = default (dict "enabled" false) (get (default dict $values.alerts) $rule.alert) }}
 {{- end }}
 {{- if $own.enabled }}
 {{- $filled := fromJson (include "kvcache-exporter.filled" (list $rule $common $own $data.objective_edges)) }}

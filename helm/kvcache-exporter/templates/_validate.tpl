@@ -37,7 +37,7 @@
 {{- fail "web.basicAuth: set web.existingSecret to a Secret with a web configuration file that has basic_auth_users (docs/http.md)" }}
 {{- end }}
 {{- end }}
-{{- if and .Values.configReloader.enabled (include "kvcache-exporter.hasWebConfig" .) }}
+{{- if and .Values.configReloader.enabled (or .Values.web.basicAuth.enabled (eq .Values.web.tls.clientAuthType "RequireAndVerifyClientCert")) }}
 {{- fail "configReloader: it cannot log in; set configReloader.enabled: false, a changed configuration then restarts the pod" }}
 {{- end }}
 {{- if and .Values.web.basicAuth.enabled (not .Values.web.basicAuth.existingSecret) }}
