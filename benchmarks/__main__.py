@@ -6,9 +6,17 @@ from benchmarks.events import events
 from benchmarks.fleet import fleet
 from benchmarks.logs import logs
 from benchmarks.pages import parsing, writing
+from benchmarks.plugin import plugin
 from benchmarks.timing import Row
 
-MEASUREMENTS = {"parsing": parsing, "writing": writing, "logs": logs, "events": events, "fleet": fleet}
+MEASUREMENTS = {
+    "parsing": parsing,
+    "writing": writing,
+    "logs": logs,
+    "events": events,
+    "plugin": plugin,
+    "fleet": fleet,
+}
 
 
 def main(names: list[str]) -> int:

@@ -10,9 +10,10 @@ from itertools import groupby
 from pathlib import Path
 
 from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.engines.plugin import PLUGIN
 from kvcache_exporter.scrape.select import wanted_names
 
-_WANTED = wanted_names(ENGINES)
+_WANTED = wanted_names((*ENGINES, PLUGIN))
 _EDGE = re.compile(rb'_bucket\{.*le="([^"]+)"')
 # Enough edges for thresholds and quantiles of the small models that were recorded.
 _LARGEST_TOKEN_EDGE = 3000.0

@@ -166,11 +166,11 @@ def _ttft(q: Scope, quantile: str, title: str, about: str) -> timeseries.Panel:
     panel = s.timeseries_panel(
         title,
         f"{about} of full hits, partial hits and misses, each by itself: merged into one they say nothing "
-        "about any of them. From request logs, over the last five minutes.",
+        "about any of them. From request logs and the vLLM plugin, over the last five minutes.",
         s.SECONDS,
         Query(f"histogram_quantile({quantile}, {buckets})", "{{outcome}}"),
         colors=s.OUTCOMES,
-        no_value="No requests with a time to first token in a log",
+        no_value="No requests with a time to first token in a log or from the vLLM plugin",
     )
     return s.over_decades(s.legend_right(panel.links(links.to_board("Requests", "kvcache-requests"))))
 

@@ -23,8 +23,8 @@ def board(options: Options) -> Board:
         UID,
         "Requests",
         "What the prefix cache did for each request, from request logs of gateways, engines and managed "
-        "APIs. Panels follow Cluster and Model; those that compare with engines also Namespace, Engine and "
-        "Target.",
+        "APIs and from the vLLM plugin. Panels follow Cluster and Model; those that compare with engines "
+        "also Namespace, Engine and Target.",
         (
             Row("What did the cache do for requests?", (
                 Placed(requests_by_outcome(q), 8, 7),
@@ -96,7 +96,8 @@ def log_against_engines(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Requests in logs and at engines",
         "Where the logs' line is below the engines', requests do not pass the logged way; far above, they "
-        "go to a managed API or to engines that are not scraped.",
+        "go to a managed API or to engines that are not scraped, or are counted by a log and by the vLLM "
+        "plugin (request_metrics: false leaves out the latter).",
         s.REQUESTS_PER_SECOND,
         Query(total(q.recorded(r.MODEL_REQUESTS_RATE, LOG_MODEL)), "logs"),
         Query(total(q.recorded(r.TARGET_MODEL_FINISHED_REQUESTS_RATE, TARGET_MODEL)), "engines"),

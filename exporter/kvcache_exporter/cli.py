@@ -12,6 +12,7 @@ from kvcache_exporter.commands import (
     generate,
     inspect,
     metrics,
+    plugin,
     publish,
     records,
     replay,
@@ -20,7 +21,7 @@ from kvcache_exporter.commands import (
 )
 from kvcache_exporter.errors import ConfigError, KVCacheError
 
-COMMANDS = (serve, check, demo, inspect, records, report, replay, generate, publish, metrics)
+COMMANDS = (serve, check, demo, inspect, records, report, replay, generate, publish, plugin, metrics)
 
 
 def parser() -> argparse.ArgumentParser:

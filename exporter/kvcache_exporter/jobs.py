@@ -50,6 +50,7 @@ class JobMaker:
             cold=ColdRule(config.cold.recovered_ratio, config.cold.max_duration),
             fleet=self._fleet,
             cleared=partial(self._cleared, target.name),
+            request_metrics=target.request_metrics,
         )
         if (data := self._saved.get(target.name)) is not None:
             collector.cold.restore(data)

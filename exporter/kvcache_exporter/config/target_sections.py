@@ -89,6 +89,7 @@ class TargetGroup(Section):
     labels: Annotated[tuple[tuple[str, str], ...], label_kinds.Labels()] = ()
     scheme: Annotated[str | None, kinds.Choice("scheme", ("http", "https"))] = None
     path: Annotated[str, kinds.URL_PATH] = "/metrics"
+    request_metrics: Annotated[bool, kinds.BOOLEAN] = True
     bearer_token_file: Annotated[str | None, kinds.SECRET_FILE] = None
     basic_auth: BasicAuth | None = None
     tls: TlsSettings | None = None

@@ -30,3 +30,11 @@ def classify(
         return "full"
     near = uncached <= full_hit.max_uncached_tokens and uncached <= full_hit.fraction * prompt
     return "full" if near else "partial"
+
+
+def cached_by_blocks(prompt: int, cached: int, block: int) -> int | None:
+    """`cached`, or None for what no cache of whole blocks can hold.
+
+    The decode side of a disaggregated pair reports all but one token for every request, cold ones too.
+    """
+    return None if cached and cached % block and prompt == cached + 1 else cached

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines.base import Engine
+from kvcache_exporter.engines.plugin import PLUGIN
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.model import Sample
 from kvcache_exporter.scrape.anomalies import Evidence, anomalies
@@ -18,6 +19,7 @@ from kvcache_exporter.scrape.pairs import Claim
 from kvcache_exporter.scrape.parse import Layout, Page, PageParser
 from kvcache_exporter.scrape.plan import Plan, Watched
 from kvcache_exporter.scrape.processes import Processes
+from kvcache_exporter.scrape.requests import RequestPlan, RequestTerms, windowed, with_columns
 from kvcache_exporter.scrape.select import Key, detect, wanted_names
 from kvcache_exporter.windows import History, Span, Terms
 
@@ -38,6 +40,7 @@ class TargetCollector:
         cold: ColdRule | None = None,
         fleet: Fleet | None = None,
         cleared: Callable[[], int | None] = lambda: None,
+        request_metrics: bool = True,
     ) -> None:
         """`cleared` counts how often KV events said that the cache was emptied; None without events."""
         self.who = Identity(target, namespace)
@@ -53,8 +56,9 @@ class TargetCollector:
         self.last_error = ""
         self.cold = ColdWatch(target, cold or ColdRule(), fleet or Fleet())
         self._candidates = engines
+        self._takes_requests = request_metrics
         self._windows = windows
-        self._parser = PageParser(wanted_names(engines))
+        self._parser = PageParser(wanted_names((*engines, PLUGIN)))
         self._history = History(max(windows.values()))
         self._bound: tuple[Layout, int] | None = None
         self._columns: list[tuple[int, int]] = []
@@ -64,6 +68,8 @@ class TargetCollector:
         self._processes = Processes()
         self._cleared = cleared
         self._cleared_before = cleared()
+        self._requests = RequestPlan(())
+        self._request_terms: dict[str, RequestTerms] = {}
         self._failures: Counter[str] = Counter()
         self._resets = 0
         self._last_success: float | None = None
@@ -87,6 +93,7 @@ class TargetCollector:
             *about(plan, values, self.who.target),
             *self.cold.samples(now),
             *self.cold.split(measure(plan, values, self.who)),
+            *self._requests.samples(values, self.who.target, plan.engine.name),
             *self._windowed(),
         ]
 
@@ -148,11 +155,14 @@ class TargetCollector:
         plan = self.plan
         if plan is None or self._bound is None or self._bound[0] is not layout:
             plan = Plan(engine, layout.series)
-        columns = {i: self._history.column(layout.series[i]) for i in plan.watched_indices}
+            self._requests = RequestPlan(layout.series if self._takes_requests else ())
+        watched = sorted({*plan.watched_indices, *self._requests.watched_indices})
+        columns = {i: self._history.column(layout.series[i]) for i in watched}
         self._columns = list(columns.items())
         self._terms = {key: _with_columns(item, columns) for key, item in plan.watched.items()}
         self._claims = [Claim(*(_translated(terms, columns) for terms in claim)) for claim in plan.claims]
         self._cache_resets = _translated(plan.cache_resets, columns)
+        self._request_terms = with_columns(self._requests.watched, columns)
         self.plan, self.engine, self._bound = plan, engine, (layout, self._history.generation)
         return plan
 
@@ -205,6 +215,8 @@ class TargetCollector:
                 labels = {**dict(zip(c.ENG, self.who.labels(key), strict=True)), "window": window}
                 for metric, value in derive(found):
                     yield Sample(metric, tuple(labels.get(name, "") for name in metric.labels), value)
+            provider = self.engine.name if self.engine else ""
+            yield from windowed(self._request_terms, span, self.who.target, provider, window)
 
 
 def _with_columns(item: Watched, columns: Mapping[int, int]) -> Watched:

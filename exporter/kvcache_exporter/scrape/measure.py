@@ -12,6 +12,7 @@ from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.model import Distribution, Sample
 from kvcache_exporter.scrape.plan import Histogram, Plan
 from kvcache_exporter.scrape.select import Key
+from kvcache_exporter.windows import Terms
 
 INF = float("inf")
 _BAD = -1.0
@@ -65,7 +66,7 @@ def measure(plan: Plan, values: list[float], who: Identity) -> Iterator[Sample]:
         for metric, value in _complete(known).items():
             yield Sample(metric, (*who.labels(key), tier), value)
     for histogram in plan.histograms:
-        if (state := _distribution(histogram, values)) is not None:
+        if (state := distribution(histogram, values)) is not None:
             phase = ("",) if "phase" in histogram.metric.labels else ()
             yield Sample(histogram.metric, (*who.labels(histogram.key), *phase), state)
     for key, threshold in plan.thresholds.items():
@@ -88,20 +89,27 @@ def about(plan: Plan, values: list[float], target: str) -> Iterator[Sample]:
 
 
 def _scalars(plan: Plan, values: list[float]) -> Iterator[tuple[Metric, Key, str, float]]:
-    for metric, key, tier, (plus, minus), combine in plan.scalars:
-        parts = [values[i] for i in plus]
-        if min(parts) < 0.0:
-            continue
-        value = max(parts) if combine == "max" else sum(parts)
-        if minus:
-            taken = [values[i] for i in minus]
-            if min(taken) < 0.0:
-                continue
-            value = max(0.0, value - sum(taken))
-        yield metric, key, tier, value
+    for metric, key, tier, terms, combine in plan.scalars:
+        value = evaluate(terms, values, combine)
+        if value is not None:
+            yield metric, key, tier, value
 
 
-def _distribution(histogram: Histogram, values: list[float]) -> Distribution | None:
+def evaluate(terms: Terms, values: list[float], combine: str = "sum") -> float | None:
+    """What the terms come to; None if any of their values is marked."""
+    plus, minus = terms
+    parts = [values[i] for i in plus]
+    if min(parts) < 0.0:
+        return None
+    value = max(parts) if combine == "max" else sum(parts)
+    if not minus:
+        return value
+    taken = [values[i] for i in minus]
+    return max(0.0, value - sum(taken)) if min(taken) >= 0.0 else None
+
+
+def distribution(histogram: Histogram, values: list[float]) -> Distribution | None:
+    """A histogram's state; None if it cannot be one."""
     counts = tuple([sum([values[i] for i in indices]) for indices in histogram.counts])
     total = sum([values[i] for i in histogram.sum])
     # Cumulative counts never fall; a marked value or a page torn between two moments shows here.

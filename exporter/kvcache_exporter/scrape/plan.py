@@ -95,7 +95,7 @@ class Plan:
 
     def _apply(self, rule: Rule, select: Selection) -> bool:
         if rule.metric.kind == "histogram":
-            made = [histogram for s in rule.sources for histogram in _histograms(rule.metric, s, select)]
+            made = [histogram for s in rule.sources for histogram in histograms(rule.metric, s, select)]
             self.histograms += made
             return bool(made)
         terms = first_present(rule.sources, rule.metric, select)
@@ -174,7 +174,7 @@ WATCHED_METRICS = (
 )
 
 
-def _histograms(metric: Metric, source: Source, select: Selection) -> list[Histogram]:
+def histograms(metric: Metric, source: Source, select: Selection) -> list[Histogram]:
     buckets: dict[Key, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index in select.indices(source.family + "_bucket", source):
         try:

@@ -26,6 +26,8 @@ class Target:
     namespace: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     """The operator's own labels, by name."""
+    request_metrics: bool = True
+    """Whether to take what the plugin inside the engine counted."""
     http: HttpSettings = field(default_factory=HttpSettings)
     """Shared by the targets of a group."""
 
@@ -56,6 +58,7 @@ def make_target(group: TargetGroup, address: Address, labels: tuple[tuple[str, s
         name=address.name,
         url=address.url(group.url_scheme, group.path),
         engine=group.engine,
+        request_metrics=group.request_metrics,
         labels=tuple(sorted({**dict(group.labels), **dict(labels)}.items())),
         http=group.http,
     )

@@ -19,6 +19,7 @@ from kvcache_exporter.requests.formats.chat_usage import (
 from kvcache_exporter.requests.formats.envelope import Counts, Envelope, measured
 from kvcache_exporter.requests.formats.minimums import provider_caching
 from kvcache_exporter.requests.formats.values import milliseconds
+from kvcache_exporter.requests.outcome import cached_by_blocks
 
 _BLOCK = provider_caching("vllm").granule
 
@@ -56,10 +57,8 @@ def _unfold(row: VllmRow) -> VllmRow:
 
 def _counts(usage: ChatUsage) -> Counts:
     prompt, cached, written, output, by_ttl = chat_counts(usage)
-    if cached and cached % _BLOCK and prompt == cached + 1:
-        # The decode side of a disaggregated pair reports all but one token for every request, cold ones too;
-        # no cache of whole blocks can hold that.
-        cached = None
+    if prompt is not None and cached is not None:
+        cached = cached_by_blocks(prompt, cached, _BLOCK)
     return prompt, cached, written, output, by_ttl
 
 

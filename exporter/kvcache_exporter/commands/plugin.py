@@ -1,0 +1,74 @@
+"""`plugin`: writes what runs inside vLLM as a folder or one archive, for images nobody rebuilds."""
+
+import argparse
+import sys
+import zipfile
+from pathlib import Path
+
+from kvcache_exporter import __version__
+from kvcache_exporter.commands.arguments import Subparsers
+
+GROUP = "vllm.stat_logger_plugins"
+NAME = "kvcache_outcomes"
+FACTORY = "kvcache_exporter.plugin.vllm:CacheOutcomeLogger"
+MODULES = (
+    "__init__.py",
+    "catalogue.py",
+    "model.py",
+    "plugin/__init__.py",
+    "plugin/counters.py",
+    "plugin/finished.py",
+    "plugin/options.py",
+    "plugin/vllm.py",
+    "requests/__init__.py",
+    "requests/outcome.py",
+)
+"""All that the plugin imports of this package; import-linter and a test hold it to that."""
+
+_PACKAGE = Path(__file__).parents[1]
+# The same distribution as the whole exporter, so that both on one path are loaded once.
+_DIST_INFO = f"kvcache_exporter-{__version__}.dist-info"
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "plugin",
+        help="write the vLLM plugin as a folder or an archive to put on the engine's PYTHONPATH",
+        description="Writes the plugin that counts requests and time to first token by cache outcome inside "
+        "vLLM: a folder, or one file if the name ends in .zip (fits a ConfigMap). Put it on the engine's "
+        "PYTHONPATH; nothing else is needed. In an image that you build, pip install kvcache-exporter does "
+        "the same.",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="D", help="the folder, or a file D.zip")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    out: Path = arguments.out
+    made = files()
+    if out.suffix == ".zip":
+        _write_archive(out, made)
+    else:
+        for name, text in made.items():
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_text(text)
+    print(f"wrote {len(made)} files; start the engine with PYTHONPATH={out.resolve()}", file=sys.stderr)
+    return 0
+
+
+def files() -> dict[str, str]:
+    """Everything by its path below the folder."""
+    modules = {f"kvcache_exporter/{name}": (_PACKAGE / name).read_text() for name in MODULES}
+    return {
+        **modules,
+        f"{_DIST_INFO}/METADATA": f"Metadata-Version: 2.1\nName: kvcache-exporter\nVersion: {__version__}\n",
+        f"{_DIST_INFO}/entry_points.txt": f"[{GROUP}]\n{NAME} = {FACTORY}\n",
+    }
+
+
+def _write_archive(path: Path, made: dict[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in made.items():
+            # A fixed time: the same plugin is the same file, and a ConfigMap of it does not change.
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)

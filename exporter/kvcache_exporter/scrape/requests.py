@@ -1,0 +1,113 @@
+"""Requests by outcome from an engine's page, where our plugin runs inside the engine: as if read from a log.
+
+The source is the target's name, so that they are never taken for the records of a log; ranks are added up.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.engines.plugin import PLUGIN, REQUEST_FAMILIES
+from kvcache_exporter.model import RawSeries, Sample
+from kvcache_exporter.scrape.derive import ratio
+from kvcache_exporter.scrape.measure import distribution, evaluate
+from kvcache_exporter.scrape.plan import Histogram, histograms
+from kvcache_exporter.scrape.select import Selection
+from kvcache_exporter.windows import Span, Terms
+
+
+class _Counter(NamedTuple):
+    metric: Metric
+    model_name: str
+    value: str
+    """Of the metric's own label."""
+    terms: Terms
+
+
+class RequestTerms(NamedTuple):
+    """What the windows of one model read; indices of values, or columns of a History."""
+
+    cached: Terms
+    prompt: Terms
+    full: Terms
+    known: Terms
+
+
+class RequestPlan:
+    """What to make of the plugin's part of a page with this layout; empty on pages without it."""
+
+    def __init__(self, series: tuple[RawSeries, ...]) -> None:
+        select = Selection(PLUGIN, series)
+        self._counters: list[_Counter] = []
+        self._histograms: list[tuple[Histogram, str]] = []
+        for metric, source, value in REQUEST_FAMILIES:
+            if metric.kind == "histogram":
+                self._histograms += [(made, value) for made in histograms(metric, source, select)]
+            else:
+                found = select.terms(source, metric.kind)
+                self._counters += [_Counter(metric, key.model_name, value, t) for key, t in found.items()]
+        self.watched = self._watch()
+        self.watched_indices = {i for terms in self.watched.values() for t in terms for i in t.plus}
+
+    def _watch(self) -> dict[str, RequestTerms]:
+        sums: dict[str, dict[str, tuple[int, ...]]] = defaultdict(lambda: defaultdict(tuple))
+        for metric, model, outcome, terms in self._counters:
+            for name in _READ_BY_WINDOWS.get((metric, outcome), ()):
+                sums[model][name] += terms.plus
+        return {
+            model: RequestTerms(*(Terms(found[name]) for name in RequestTerms._fields))
+            for model, found in sums.items()
+        }
+
+    def samples(self, values: list[float], source: str, provider: str) -> Iterator[Sample]:
+        """Counters and histograms as the page has them."""
+        for metric, model, own, terms in self._counters:
+            if (value := evaluate(terms, values)) is not None:
+                yield Sample(metric, (*_labels(source, provider, model), *filter(None, (own,))), value)
+        for histogram, own in self._histograms:
+            if (state := distribution(histogram, values)) is not None:
+                labels = _labels(source, provider, histogram.key.model_name)
+                yield Sample(histogram.metric, (*labels, *filter(None, (own,))), state)
+
+
+def _read_by_windows() -> dict[tuple[Metric, str], tuple[str, ...]]:
+    read: dict[tuple[Metric, str], tuple[str, ...]] = {
+        (family.metric, family.value): ("known",)
+        for family in REQUEST_FAMILIES
+        if family.metric is c.REQUESTS and family.value != "unknown"
+    }
+    read[c.REQUESTS, "full"] = ("full", "known")
+    return {**read, (c.REQUEST_CACHED_TOKENS, ""): ("cached",), (c.REQUEST_PROMPT_TOKENS, ""): ("prompt",)}
+
+
+_READ_BY_WINDOWS = _read_by_windows()
+
+
+def with_columns(watched: Mapping[str, RequestTerms], columns: Mapping[int, int]) -> dict[str, RequestTerms]:
+    """The same terms in columns of a History."""
+    return {
+        model: RequestTerms(*(Terms(tuple(columns[i] for i in terms.plus)) for terms in found))
+        for model, found in watched.items()
+    }
+
+
+def windowed(
+    watched: Mapping[str, RequestTerms], span: Span, source: str, provider: str, window: str
+) -> Iterator[Sample]:
+    """The two hit rates of each model over one window; none without traffic."""
+    for model, terms in watched.items():
+        cached, prompt, full, known = map(span.increase, terms)
+        labels = ("", "", model, "", source, provider, "", window)
+        for metric, value in (
+            (c.TOKEN_HIT_RATIO, ratio(cached, prompt)),
+            (c.REQUEST_HIT_RATIO, ratio(full, known)),
+        ):
+            if value is not None:
+                yield Sample(metric, labels, value)
+
+
+def _labels(source: str, provider: str, model_name: str) -> tuple[str, str, str, str]:
+    """Those of REQ: an engine knows no prompt groups."""
+    return (source, provider, model_name, "")
