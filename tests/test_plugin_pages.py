@@ -15,8 +15,8 @@ from kvcache_exporter.scrape.collector import TargetCollector
 RECORDINGS = Path(__file__).parent / "fixtures" / "plugin"
 NAMES = sorted(path.name for path in RECORDINGS.iterdir() if path.is_dir())
 AT = 1_795_950_000.0
-TOLERANCE = 0.1
-"""Seconds that a client's clock stops after the engine's."""
+LATER, EARLIER = 0.25, 0.05
+"""Seconds by which a client, on two busy cores, may see a first token later or earlier than the plugin."""
 
 
 def recorded(name: str) -> tuple[list[bytes], list[Seen]]:
@@ -82,7 +82,7 @@ def test_waiting_by_outcome_is_the_clients_at_every_edge(name: str) -> None:
         times = [request.ttft for request in seen if request.outcome == outcome]
         assert counts[-1] == len(times)
         for edge, found in zip(state.edges, counts, strict=False):
-            least, most = (sum(t <= edge + slack for t in times) for slack in (-0.005, TOLERANCE))
+            least, most = (sum(t <= edge + slack for t in times) for slack in (-EARLIER, LATER))
             assert least <= found <= most, (outcome, edge)
 
 

@@ -23,11 +23,13 @@ from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.model import OUTCOMES
 from kvcache_exporter.scrape.collector import TargetCollector
 
-# HTTP, the client's own threads and vLLM compete for two cores; the engine's clock stops before all that.
-CLIENT_LATER = 0.1
-CLIENT_EARLIER = 0.005
-ENGINES_OWN = 0.02
-"""Seconds a request that vLLM's own mean TTFT may differ from ours."""
+LATER, EARLIER = 0.25, 0.05
+"""Seconds by which a client may see a first token later than the plugin (HTTP, its own threads), or earlier: the
+plugin takes the last token to reach the API server as fast as the first did. Two cores do all of that."""
+MEAN = 0.05
+"""Seconds that the means of an outcome may differ."""
+OWN = 0.02
+"""Seconds that vLLM's own mean TTFT may differ from ours."""
 NEWEST, OLDER = "0.32.0", "0.16.0"
 
 pytestmark = pytest.mark.timeout(900)
@@ -111,14 +113,15 @@ def times_agree(page: Page, seen: list[Seen]) -> None:
         theirs = sum(times) / len(times)
         print(f"{outcome:12} n={len(times):3}  TTFT here {ours:.4f} s  client {theirs:.4f} s")
         assert page(f"{name}_count", outcome) == len(times)
+        assert abs(theirs - ours) < MEAN
         for edge in SECONDS_BUCKETS:
-            least = sum(time <= edge - CLIENT_EARLIER for time in times)
-            most = sum(time <= edge + CLIENT_LATER for time in times)
+            least = sum(time <= edge - EARLIER for time in times)
+            most = sum(time <= edge + LATER for time in times)
             assert least <= page(f"{name}_bucket", outcome, str(edge)) <= most, (outcome, edge)
     own = page("vllm:time_to_first_token_seconds_sum") / page("vllm:time_to_first_token_seconds_count")
     ours = sum(page(f"{name}_sum", outcome) for outcome in OUTCOMES) / len(seen)
     print(f"all          n={len(seen):3}  TTFT here {ours:.4f} s  vLLM's own {own:.4f} s")
-    assert abs(own - ours) < ENGINES_OWN
+    assert abs(own - ours) < OWN
 
 
 def through_the_exporter(folder: Path, seen: list[Seen]) -> None:
