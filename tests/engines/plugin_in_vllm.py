@@ -24,8 +24,8 @@ from kvcache_exporter.model import OUTCOMES
 from kvcache_exporter.scrape.collector import TargetCollector
 
 LATER, EARLIER = 0.25, 0.05
-"""Seconds by which a client may see a first token later than the plugin (HTTP, its own threads), or earlier: the
-plugin takes the last token to reach the API server as fast as the first did. Two cores do all of that."""
+"""Seconds by which a client may see a first token later than the plugin (HTTP, its own threads), or earlier:
+the plugin takes the last token to reach the API server as fast as the first did. Two cores do all of that."""
 MEAN = 0.05
 """Seconds that the means of an outcome may differ."""
 OWN = 0.02
