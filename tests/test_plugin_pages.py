@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engines.load import Seen
+from fleet import BEGAN, Watched
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.model import OUTCOMES, Distribution
@@ -94,6 +95,24 @@ def test_ranks_and_servers_add_up_to_what_the_engine_finished(name: str) -> None
     assert requests == sum(values(collector, c.ENGINE_REQUESTS).values())
     tokens = values(collector, c.REQUEST_PROMPT_TOKENS)[("llm/vllm-0", "vllm", "tiny", "")]
     assert tokens == sum(values(collector, c.PROMPT_TOKENS).values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_built_in_page_shows_them_as_requests(name: str) -> None:
+    pages, seen = recorded(name)
+    watched = Watched()
+    for number, text in enumerate(pages):
+        watched.collector("llm/vllm-0").page(text, BEGAN + 60 * number)
+        watched.tick(BEGAN + 60 * number)
+    (scope,) = watched.summary().models.shown
+    assert scope.requests is not None
+    assert scope.requests.sources == ["vllm plugin"]
+    outcomes = Counter(request.outcome for request in seen)
+    assert scope.requests.outcomes["5m"] == {**dict.fromkeys(OUTCOMES, 0), **outcomes}
+    assert {o: found.count for o, found in scope.requests.ttft["5m"].items()} == outcomes
+    window = scope.requests.windows["5m"]
+    assert (window.requests, window.request_hit_ratio) == (len(seen), outcomes["full"] / len(seen))
+    assert watched.summary().fleet.requests is not None
 
 
 def test_a_restart_of_the_engine_is_bridged() -> None:

@@ -19,7 +19,13 @@ from kvcache_exporter.scrape.pairs import Claim
 from kvcache_exporter.scrape.parse import Layout, Page, PageParser
 from kvcache_exporter.scrape.plan import Plan, Watched
 from kvcache_exporter.scrape.processes import Processes
-from kvcache_exporter.scrape.requests import RequestPlan, RequestTerms, windowed, with_columns
+from kvcache_exporter.scrape.requests import (
+    RequestIncreases,
+    RequestPlan,
+    RequestTerms,
+    increases_of,
+    windowed,
+)
 from kvcache_exporter.scrape.select import Key, detect, wanted_names
 from kvcache_exporter.windows import History, Span, Terms
 
@@ -51,6 +57,7 @@ class TargetCollector:
         self.watched: Mapping[Key, Watched] = {}
         """Windows' terms by key, for `span`; empty while the target is down."""
         self.recent: Mapping[str, Mapping[Key, Increases]] = {}
+        self.recent_requests: Mapping[str, Mapping[str, RequestIncreases]] = {}
         """What the newest page's windows hold, by window; empty while the target is down."""
         self.anomalies: Counter[str] = Counter()
         self.last_error = ""
@@ -87,7 +94,7 @@ class TargetCollector:
         self.up, self._last_success, self.watched, self.last_error = True, now, self._terms, ""
         self.cold.observe(seen, self._history, self._terms.values(), now)
         self._count(page, impossible, requests_under_way(plan, values))
-        self.recent = self._increases()
+        self.recent, self.recent_requests = self._increases()
         self.samples = [
             *self._health(duration),
             *about(plan, values, self.who.target),
@@ -133,7 +140,7 @@ class TargetCollector:
 
     def failed(self, error: ScrapeError, duration: float = 0.0) -> None:
         """The scrape gave no page: what the engine said is withdrawn, nothing is made up."""
-        self.up, self.watched, self.recent = False, {}, {}
+        self.up, self.watched, self.recent, self.recent_requests = False, {}, {}, {}
         self.last_error = f"{error.reason}: {error}"
         self._failures[error.reason] += 1
         self.cold.gone()
@@ -162,7 +169,7 @@ class TargetCollector:
         self._terms = {key: _with_columns(item, columns) for key, item in plan.watched.items()}
         self._claims = [Claim(*(_translated(terms, columns) for terms in claim)) for claim in plan.claims]
         self._cache_resets = _translated(plan.cache_resets, columns)
-        self._request_terms = with_columns(self._requests.watched, columns)
+        self._request_terms = self._requests.columns(columns)
         self.plan, self.engine, self._bound = plan, engine, (layout, self._history.generation)
         return plan
 
@@ -201,13 +208,17 @@ class TargetCollector:
         for reason in c.ANOMALY_REASONS:
             yield Sample(c.DATA_ANOMALIES, (target, reason), float(self.anomalies[reason]))
 
-    def _increases(self) -> dict[str, dict[Key, Increases]]:
-        spans = {window: self._history.span(seconds) for window, seconds in self._windows.items()}
-        return {
-            window: {key: increases(item, span) for key, item in self.watched.items()}
-            for window, span in spans.items()
-            if span is not None
-        }
+    def _increases(self) -> tuple[dict[str, dict[Key, Increases]], dict[str, dict[str, RequestIncreases]]]:
+        """Of the engine by key and of the plugin's requests by model, each by window."""
+        found = {window: self._history.span(seconds) for window, seconds in self._windows.items()}
+        spans = {window: span for window, span in found.items() if span is not None}
+        return (
+            {
+                w: {key: increases(item, span) for key, item in self.watched.items()}
+                for w, span in spans.items()
+            },
+            {w: increases_of(self._request_terms, span) for w, span in spans.items()},
+        )
 
     def _windowed(self) -> Iterator[Sample]:
         for window, by_key in self.recent.items():
@@ -215,8 +226,8 @@ class TargetCollector:
                 labels = {**dict(zip(c.ENG, self.who.labels(key), strict=True)), "window": window}
                 for metric, value in derive(found):
                     yield Sample(metric, tuple(labels.get(name, "") for name in metric.labels), value)
-            provider = self.engine.name if self.engine else ""
-            yield from windowed(self._request_terms, span, self.who.target, provider, window)
+        for window, by_model in self.recent_requests.items():
+            yield from windowed(by_model, self.who.target, self.engine.name if self.engine else "", window)
 
 
 def _with_columns(item: Watched, columns: Mapping[int, int]) -> Watched:

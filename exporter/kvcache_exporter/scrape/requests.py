@@ -35,6 +35,17 @@ class RequestTerms(NamedTuple):
     known: Terms
 
 
+class RequestIncreases(NamedTuple):
+    """What one model gained in a window."""
+
+    cached: float
+    prompt: float
+    full: float
+    """Requests that skipped prefill."""
+    known: float
+    """Requests of which that is known."""
+
+
 class RequestPlan:
     """What to make of the plugin's part of a page with this layout; empty on pages without it."""
 
@@ -61,6 +72,13 @@ class RequestPlan:
             for model, found in sums.items()
         }
 
+    def columns(self, columns: Mapping[int, int]) -> dict[str, RequestTerms]:
+        """What is watched, in columns of a History."""
+        return {
+            model: RequestTerms(*(Terms(tuple(columns[i] for i in terms.plus)) for terms in found))
+            for model, found in self.watched.items()
+        }
+
     def samples(self, values: list[float], source: str, provider: str) -> Iterator[Sample]:
         """Counters and histograms as the page has them."""
         for metric, model, own, terms in self._counters:
@@ -85,20 +103,16 @@ def _read_by_windows() -> dict[tuple[Metric, str], tuple[str, ...]]:
 _READ_BY_WINDOWS = _read_by_windows()
 
 
-def with_columns(watched: Mapping[str, RequestTerms], columns: Mapping[int, int]) -> dict[str, RequestTerms]:
-    """The same terms in columns of a History."""
-    return {
-        model: RequestTerms(*(Terms(tuple(columns[i] for i in terms.plus)) for terms in found))
-        for model, found in watched.items()
-    }
+def increases_of(watched: Mapping[str, RequestTerms], span: Span) -> dict[str, RequestIncreases]:
+    """By model; terms hold columns."""
+    return {model: RequestIncreases(*map(span.increase, terms)) for model, terms in watched.items()}
 
 
 def windowed(
-    watched: Mapping[str, RequestTerms], span: Span, source: str, provider: str, window: str
+    by_model: Mapping[str, RequestIncreases], source: str, provider: str, window: str
 ) -> Iterator[Sample]:
     """The two hit rates of each model over one window; none without traffic."""
-    for model, terms in watched.items():
-        cached, prompt, full, known = map(span.increase, terms)
+    for model, (cached, prompt, full, known) in by_model.items():
         labels = ("", "", model, "", source, provider, "", window)
         for metric, value in (
             (c.TOKEN_HIT_RATIO, ratio(cached, prompt)),

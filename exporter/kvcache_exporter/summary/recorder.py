@@ -10,7 +10,7 @@ from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.summary import schema, tables
 from kvcache_exporter.summary.gains import FLEET, Gains, Model, Series, in_buckets
-from kvcache_exporter.summary.replicas import View, largest, total, view
+from kvcache_exporter.summary.replicas import ModelPart, View, largest, total, view
 from kvcache_exporter.summary.scopes import (
     Names,
     Parts,
@@ -107,6 +107,19 @@ class Recorder:
                     series = Series(model, "engine", phase, state.edges)
                     source = (one.name, name, rank)
                     self._gains.feed(now, source, series, in_buckets(state), known=known)
+            self._feed_requests(now, (one.name, name, "plugin"), part, known=known)
+
+    def _feed_requests(
+        self, now: float, source: tuple[str, str, str], part: ModelPart, *, known: bool
+    ) -> None:
+        """What the plugin inside the engine counted of one model."""
+        counts = [part.outcomes.get(outcome, 0.0) for outcome in OUTCOMES]
+        for model in (FLEET, self._names.admit(source[1])):
+            if part.outcomes:
+                self._gains.feed(now, source, Series(model, "outcomes", ""), counts, known=known)
+            for outcome, state in part.request_ttft.items():
+                series = Series(model, "request", outcome, state.edges)
+                self._gains.feed(now, source, series, in_buckets(state), known=known)
 
     def _feed_ledger(self, now: float, ledger: Ledger) -> None:
         for name, totals in list(ledger.models.items()):

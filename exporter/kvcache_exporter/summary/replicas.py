@@ -8,8 +8,10 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.model import Distribution, Sample
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.derive import Increases
+from kvcache_exporter.scrape.requests import RequestIncreases
 
 _MODEL = c.ENG.index("model_name")
+_REQUEST_MODEL = c.REQ.index("model_name")
 
 
 @dataclass(slots=True)
@@ -26,6 +28,11 @@ class ModelPart:
     """By window, one for each rank."""
     ttft: dict[tuple[str, str], Distribution] = field(default_factory=dict)
     """By rank and phase."""
+    requests: dict[str, RequestIncreases] = field(default_factory=dict)
+    """By window, if the plugin runs in the engine; as are the next two."""
+    outcomes: dict[str, float] = field(default_factory=dict)
+    request_ttft: dict[str, Distribution] = field(default_factory=dict)
+    """By outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,9 @@ def view(collector: TargetCollector) -> View:
     for window, by_key in collector.recent.items():
         for key, found in by_key.items():
             parts[key.model_name].increases.setdefault(window, []).append(found)
+    for window, by_model in collector.recent_requests.items():
+        for model, gained in by_model.items():
+            parts[model].requests[window] = gained
     for sample in samples:
         _read(sample, parts)
     return View(collector, samples, up, dict(parts))
@@ -78,6 +88,10 @@ def _read(sample: Sample, parts: Mapping[str, ModelPart]) -> None:
         if metric is c.ENGINE_TTFT:
             *_, rank, phase = labels
             parts[labels[_MODEL]].ttft[rank, phase] = value
+        elif metric is c.REQUEST_TTFT:
+            parts[labels[_REQUEST_MODEL]].request_ttft[labels[-1]] = value
+    elif metric is c.REQUESTS:
+        parts[labels[_REQUEST_MODEL]].outcomes[labels[-1]] = value
     elif metric is c.USAGE_RATIO and labels[-1] == "device":
         part = parts[labels[_MODEL]]
         part.usage = largest((part.usage, value))

@@ -1,4 +1,4 @@
-"""Figures of one model, or of all, from engines and from logs."""
+"""Figures of one model, or of all, from engines and from requests (logs, the plugin)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +9,7 @@ from kvcache_exporter.distributions import quantile
 from kvcache_exporter.model import OUTCOMES, Distribution
 from kvcache_exporter.requests.ledger import GroupIncreases, Ledger
 from kvcache_exporter.scrape.derive import ratio
+from kvcache_exporter.scrape.requests import RequestIncreases
 from kvcache_exporter.scrape.summary import summary_of, token_totals
 from kvcache_exporter.summary import schema
 from kvcache_exporter.summary.gains import FLEET, MOST_MODELS, OTHER, Gains, Model, Series, in_buckets
@@ -39,19 +40,16 @@ class Parts:
     views: list[View] = field(default_factory=list)
     models: list[ModelPart] = field(default_factory=list)
     sources: set[str] = field(default_factory=set)
-    groups: dict[str, list[GroupIncreases]] = field(default_factory=lambda: defaultdict(list))
+    groups: dict[str, list[GroupIncreases | RequestIncreases]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     """By window."""
 
 
 def parts_by_scope(views: Iterable[View], ledgers: Iterable[Ledger], names: Names) -> dict[Model, Parts]:
     scopes: dict[Model, Parts] = defaultdict(Parts)
     for view in views:
-        # A target that never answered serves no model we know of, but it is one of the fleet.
-        for model in {FLEET, *map(names.admit, view.models)}:
-            scopes[model].views.append(view)
-        for name, part in view.models.items():
-            for model in (FLEET, names.admit(name)):
-                scopes[model].models.append(part)
+        _add_target(scopes, view, names)
     for ledger in ledgers:
         for model in {FLEET, *map(names.admit, list(ledger.models))}:
             scopes[model].sources.add(ledger.source)
@@ -60,6 +58,20 @@ def parts_by_scope(views: Iterable[View], ledgers: Iterable[Ledger], names: Name
                 for model in (FLEET, names.admit(group[1])):
                     scopes[model].groups[window].append(found)
     return scopes
+
+
+def _add_target(scopes: dict[Model, Parts], view: View, names: Names) -> None:
+    # A target that never answered serves no model we know of, but it is one of the fleet.
+    for model in {FLEET, *map(names.admit, view.models)}:
+        scopes[model].views.append(view)
+    for name, part in view.models.items():
+        for model in (FLEET, names.admit(name)):
+            scopes[model].models.append(part)
+            if part.outcomes:
+                # One name for all targets: there may be a thousand.
+                scopes[model].sources.add(f"{view.engine} plugin")
+            for window, gained in part.requests.items():
+                scopes[model].groups[window].append(gained)
 
 
 def scope(model: Model, parts: Parts, gains: Gains) -> schema.Scope:
