@@ -76,6 +76,7 @@ def test_the_exporter_accepts_it(path: Path | None, tmp_path: Path) -> None:
         folder = tmp_path / mount["mountPath"].lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "token").write_text("secret")
+        (folder / "prices.json").write_text('{"qwen": {"input_cost_per_token": 1e-06}}')
         text = text.replace(mount["mountPath"], str(folder))
     (tmp_path / "config.yml").write_text(text)
     assert main(["check", "--config.file", str(tmp_path / "config.yml")]) == 0
