@@ -77,6 +77,12 @@ def of_file(stem: str) -> list[Manifest]:
     return render(values_of(path))
 
 
+@functools.cache
+def everything() -> dict[str, list[Manifest]]:
+    """What each values file gives, and `defaults`; not to be changed."""
+    return {path.stem: of_file(path.stem) for path in VALUES_FILES} | {"defaults": render()}
+
+
 def one(manifests: Iterable[Manifest], kind: str, name: str | None = None) -> Manifest:
     """The only manifest of its kind, or of its kind and name."""
     (found,) = (m for m in manifests if m["kind"] == kind and name in (None, m["metadata"]["name"]))

@@ -1,5 +1,6 @@
 """The exporter's configuration in the chart: checksum, shares, and that the exporter accepts it."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -76,7 +77,8 @@ def test_the_exporter_accepts_it(path: Path | None, tmp_path: Path) -> None:
         folder = tmp_path / mount["mountPath"].lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "token").write_text("secret")
-        (folder / "prices.json").write_text('{"qwen": {"input_cost_per_token": 1e-06}}')
+        price = {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06}
+        (folder / "prices.json").write_text(json.dumps({"qwen": price}))
         text = text.replace(mount["mountPath"], str(folder))
     (tmp_path / "config.yml").write_text(text)
     assert main(["check", "--config.file", str(tmp_path / "config.yml")]) == 0

@@ -9,8 +9,21 @@ import helm_python
 import pytest
 import yaml
 
-from chart import CHART, STATIC, Manifest, merged, one, pod_specs, render, rendered_files, values_of, workload
-from test_chart import ALL, ROOT
+from chart import (
+    CHART,
+    STATIC,
+    Manifest,
+    everything,
+    merged,
+    one,
+    pod_specs,
+    render,
+    rendered_files,
+    values_of,
+    workload,
+)
+
+ALL = everything()
 
 
 def exporter(name: str) -> Manifest:
@@ -213,7 +226,7 @@ class TestDashboards:
             for name, text in m.get("data", {}).items()
             if name.endswith(".json")
         }
-        made = sorted((ROOT / "dashboards" / "generated").glob("*.json"))
+        made = sorted((CHART.parents[1] / "dashboards" / "generated").glob("*.json"))
         assert sorted(boards) == [path.name for path in made]
         for path in made:
             assert boards[path.name] == path.read_text()

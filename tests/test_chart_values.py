@@ -137,9 +137,12 @@ def test_objects_are_closed_unless_kubernetes_gives_their_shape() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", files(CHART))
+GENERATED = files(CHART)
+
+
+@pytest.mark.parametrize("name", GENERATED)
 def test_generated_files_are_fresh(name: str) -> None:
-    assert Path(CHART, name).read_text() == files(CHART)[name], "run `make generate`"
+    assert Path(CHART, name).read_text() == GENERATED[name], "run `make generate`"
 
 
 def test_the_readme_names_every_example() -> None:
