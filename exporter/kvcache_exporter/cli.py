@@ -10,6 +10,7 @@ from kvcache_exporter.commands import (
     check,
     demo,
     generate,
+    healthy,
     inspect,
     metrics,
     plugin,
@@ -21,7 +22,7 @@ from kvcache_exporter.commands import (
 )
 from kvcache_exporter.errors import ConfigError, KVCacheError
 
-COMMANDS = (serve, check, demo, inspect, records, report, replay, generate, publish, plugin, metrics)
+COMMANDS = (serve, check, healthy, demo, inspect, records, report, replay, generate, publish, plugin, metrics)
 
 
 def parser() -> argparse.ArgumentParser:

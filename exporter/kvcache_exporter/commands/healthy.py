@@ -1,0 +1,76 @@
+"""`healthy`: asks the exporter on this machine whether it answers; for health checks of containers."""
+
+import argparse
+import http.client
+import ssl
+
+from kvcache_exporter.commands.arguments import Subparsers, duration
+from kvcache_exporter.commands.serve import DEFAULT_ADDRESS
+from kvcache_exporter.errors import KVCacheError
+from kvcache_exporter.web.server import parse_listen
+
+_PATH = "/-/healthy"
+
+
+def add(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "healthy",
+        help="ask whether the exporter on this machine answers",
+        description="Asks the exporter on this machine for /-/healthy, over TLS if it wants that; exit code "
+        "1 if there is no answer. That it asks for a password or a client certificate is an answer, too.",
+    )
+    parser.add_argument(
+        "--web.listen-address", dest="listen", default=DEFAULT_ADDRESS, metavar="HOST:PORT",
+        help="as given to serve (default :9409)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=duration, default=3.0, metavar="T", help="for one answer (default 3s)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    host, port = parse_listen(arguments.listen)
+    everywhere = host in ("", "0.0.0.0", "::")  # noqa: S104  compared, not bound
+    print(ask("127.0.0.1" if everywhere else host, port, arguments.timeout))
+    return 0
+
+
+def ask(host: str, port: int, timeout: float) -> str:
+    """What the exporter answers in at most `timeout` seconds, twice that over TLS; raises KVCacheError."""
+    try:
+        try:
+            return _get(http.client.HTTPConnection(host, port, timeout=timeout))
+        except ConnectionResetError:  # how a port with TLS ends plain HTTP
+            return _get_over_tls(host, port, timeout)
+    except (OSError, http.client.HTTPException) as error:
+        reason = str(error) or type(error).__name__
+        raise KVCacheError(
+            f"{host}:{port}: no answer from {_PATH}: {reason}; is the exporter running, and is this what "
+            "--web.listen-address of serve says?"
+        ) from error
+
+
+def _get_over_tls(host: str, port: int, timeout: float) -> str:
+    # The certificate carries the name the world knows, not this machine's; nothing secret is sent.
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+    connection.connect()
+    try:
+        return _get(connection)
+    except (ssl.SSLError, ConnectionError):
+        return "answers those who show a client certificate"
+
+
+def _get(connection: http.client.HTTPConnection) -> str:
+    try:
+        connection.request("GET", _PATH)
+        status = connection.getresponse().status
+    finally:
+        connection.close()
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        return "answers those who have a password"
+    if status != http.HTTPStatus.OK:
+        raise http.client.HTTPException(f"status {status}")
+    return "healthy"
