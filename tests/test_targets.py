@@ -29,8 +29,9 @@ from kvcache_exporter.config import (
 )
 from kvcache_exporter.config.address import EXPECTED
 from kvcache_exporter.targets import DISCOVERIES, DiscoveryError, Targets, discovery_of
-from kvcache_exporter.targets.dns import NameDiscovery, resolve_addresses, resolve_srv
+from kvcache_exporter.targets.dns import NameDiscovery, resolve_addresses
 from kvcache_exporter.targets.file import FileSdDiscovery, read_targets
+from kvcache_exporter.targets.srv import resolve_srv
 
 
 def names(discovery: Any) -> list[str]:
@@ -111,7 +112,7 @@ def test_a_file_of_prometheus_gives_targets_with_its_labels(tmp_path: Path, name
     assert (first.namespace, first.labels) == ("llm", (("cluster", "a"), ("zone", "b")))
     assert second.url == "https://[::1]:2/m?module=a+b"
     assert (third.url, third.labels) == ("http://b:1/metrics", (("cluster", "a"), ("zone", "a")))
-    assert (discovery.failures, discovery.last_error) == (0, "")
+    assert (discovery.failures, discovery.last_error) == ({}, "")
 
 
 def test_files_are_looked_at_again_only_when_it_is_time(tmp_path: Path) -> None:
@@ -135,11 +136,11 @@ def test_a_removed_file_loses_its_targets_and_a_bad_one_keeps_them(tmp_path: Pat
     (tmp_path / "b.json").write_text('[{"targets": ["c')
     discovery.refresh(10.0)
     assert names(discovery) == ["b:1"]
-    assert discovery.failures == 1
+    assert discovery.failures == {"invalid": 1}
     assert discovery.last_error.startswith(f"{tmp_path}/b.json: ")
     write(tmp_path / "b.json", [{"targets": ["c:1"]}])
     discovery.refresh(20.0)
-    assert (names(discovery), discovery.failures, discovery.last_error) == (["c:1"], 1, "")
+    assert (names(discovery), discovery.failures, discovery.last_error) == (["c:1"], {"invalid": 1}, "")
 
 
 def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_a_bad_file_is_told_with_place_and_expectation(tmp_path: Path, text: str
     (tmp_path / "t.json").write_text(text)
     discovery = FileSdDiscovery(group_of(tmp_path / "t.json"))
     discovery.refresh(0.0)
-    assert (discovery.failures, discovery.last_error) == (1, f"{tmp_path}/t.json: {message}")
+    assert (discovery.failures, discovery.last_error) == ({"invalid": 1}, f"{tmp_path}/t.json: {message}")
     assert names(discovery) == []
 
 
@@ -275,7 +276,7 @@ def test_a_failing_name_keeps_the_last_known_targets_and_is_counted() -> None:
     def lookup(_: DnsDiscovery) -> Sequence[Address]:
         answer = answers.pop(0)
         if answer is None:
-            raise DiscoveryError("no answer today")
+            raise DiscoveryError("no answer today", "lookup")
         return answer
 
     discovery = NameDiscovery(dns_group(), lookup)
@@ -283,9 +284,9 @@ def test_a_failing_name_keeps_the_last_known_targets_and_is_counted() -> None:
     assert names(discovery) == ["a:1", "b:1"]
     discovery.refresh(30.0)
     assert names(discovery) == ["a:1", "b:1"]
-    assert (discovery.failures, discovery.last_error) == (1, "no answer today")
+    assert (discovery.failures, discovery.last_error) == ({"lookup": 1}, "no answer today")
     discovery.refresh(60.0)
-    assert (names(discovery), discovery.failures, discovery.last_error) == ([], 1, "")
+    assert (names(discovery), discovery.failures, discovery.last_error) == ([], {"lookup": 1}, "")
 
 
 def test_a_hanging_look_up_delays_nobody_and_is_never_started_twice() -> None:
@@ -302,7 +303,7 @@ def test_a_hanging_look_up_delays_nobody_and_is_never_started_twice() -> None:
         discovery.refresh(now)
     assert time.monotonic() - began < 1.0
     assert len(calls) == 1
-    assert (discovery.failures, discovery.last_error) == (2, "no answer within 5s")
+    assert (discovery.failures, discovery.last_error) == ({"timeout": 2}, "no answer within 5s")
     goes_on.set()
     assert settled(lambda: names(discovery) == ["late:1"])
 

@@ -218,8 +218,8 @@ def dropped_series(q: Scope) -> timeseries.Panel:
 def discovery_failures(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Failed look-ups of targets",
-        "DNS, file or Kubernetes look-ups that failed; the last known targets are kept.",
+        "DNS, file or Kubernetes look-ups that failed, by reason; the last known targets are kept.",
         s.COUNT,
-        Query(q.increase(c.DISCOVERY_FAILURES), "failures"),
+        Query(q.increase(c.DISCOVERY_FAILURES, ("reason",)), "{{reason}}"),
         no_value="No exporter",
     )

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from kvcache_exporter.catalogue import Metric
@@ -21,6 +22,7 @@ from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices, load_prices
 from kvcache_exporter.requests.source import LogSource, SourceOptions
 from kvcache_exporter.scrape.scheduler import Scheduler
+from kvcache_exporter.shard import Shard
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.summary.recorder import LONGEST_STEP, SHORTEST_STEP, Recorder
 from kvcache_exporter.targets import Targets
@@ -31,12 +33,15 @@ _DISCOVERY_SECONDS = 1.0
 _LOG_SECONDS = 1.0
 
 
-def read_config(path: Path) -> Config:
-    """Raises ConfigError with every problem of the file and of the price table it names."""
-    return _read(path)[0]
+def read_config(path: Path, shard_index: int | None = None) -> Config:
+    """Raises ConfigError with every problem of the file and of the price table it names.
+
+    `shard_index` overrides the file's shard.index.
+    """
+    return _read(path, shard_index)[0]
 
 
-def _read(path: Path) -> tuple[Config, Prices | None]:
+def _read(path: Path, shard_index: int | None) -> tuple[Config, Prices | None]:
     config = load_config(
         path,
         engines=["auto", *(engine.name for engine in ENGINES)],
@@ -48,6 +53,8 @@ def _read(path: Path) -> tuple[Config, Prices | None]:
                 check_fields(dict(source.fields))
             except ValueError as error:
                 raise ConfigError([f"{path}: requests[{number}].fields: {error}"]) from error
+    if shard_index is not None:
+        config = _with_shard(config, path, shard_index)
     try:
         return config, _load_prices(config)
     except PricesError as error:
@@ -62,10 +69,11 @@ def _load_prices(config: Config) -> Prices | None:
 class App:
     """Everything that runs. `reload` swaps the configuration; a bad file leaves the old one in force."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shard_index: int | None = None) -> None:
         """Raises ConfigError, and StateError if the state file cannot be used."""
         self.path = path
-        self.config, self.prices = _read(path)
+        self._shard_index = shard_index
+        self.config, self.prices = _read(path, shard_index)
         self.started = time.time()
         self.reloaded = time.time()
         """Unix time of the last configuration that was taken."""
@@ -74,9 +82,9 @@ class App:
         self.scheduler = Scheduler(self.config.scrape.interval, self.config.scrape.concurrency)
         self._events = EventSources()
         self._jobs = JobMaker(self._store, self._events.cleared)
-        self._targets = Targets(self.config.targets)
-        self._failures_before = 0
-        """Of discoveries that a reload replaced: the counter must not go back."""
+        self._look = threading.Event()
+        """Set when targets have changed and nobody should wait for the next tick."""
+        self._targets = Targets(self.config.targets, self._look.set)
         self._sources: dict[Hashable, LogSource] = {}
         self.recorder = Recorder(self.started)
         self._lock = threading.Lock()
@@ -94,15 +102,18 @@ class App:
         if self.config.requests and self.config.state.path is None:
             log.warning("state.path is not set: log positions and counters start anew at every restart")
         self._refresh_targets()
-        self._events.use(_event_options(source, self.config) for source in self.config.events)
+        self._use_events(self.config)
         self.scheduler.start()
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
         self._stop.set()
+        self._look.set()
         self.scheduler.stop()
         self._events.close()
+        with self._lock:
+            self._targets.close()
         for thread in self._threads:
             thread.join(5.0)
         for source in self.sources:
@@ -117,23 +128,22 @@ class App:
     def reload(self) -> str | None:
         """None if the file's configuration is in force, else why the old one still is."""
         try:
-            config, prices = _read(self.path)
+            config, prices = _read(self.path, self._shard_index)
             if _state_path(config) != _state_path(self.config):
                 raise ConfigError([f"{self.path}: state.path cannot change while running; restart"])
             with self._lock:
                 self.prices = prices
                 self._open_sources(config)
-                self._events.use(_event_options(source, config) for source in config.events)
-                self._failures_before += self._targets.failures
-                self._targets = Targets(config.targets)
+                self._use_events(config)
+                self._targets.use(config.targets)
                 self.config = config
+                self._refresh_targets()
         except KVCacheError as error:
             self.reload_ok = False
             log.error("configuration not reloaded, the old one stays in force: %s", error)  # noqa: TRY400
             return str(error)
         self.scheduler.interval = config.scrape.interval
         self.reload_ok, self.reloaded = True, time.time()
-        self._refresh_targets()
         log.info("configuration reloaded from %s", self.path)
         return None
 
@@ -144,15 +154,20 @@ class App:
         return [*self.scheduler.blocks(), *logs, *self._events.blocks()]
 
     @property
-    def discovery_failures(self) -> int:
-        return self._failures_before + self._targets.failures
+    def discovery_failures(self) -> Mapping[str, int]:
+        """By the catalogue's DISCOVERY_FAILURE_REASONS; those that never happened are not in it."""
+        return self._targets.failures
 
     def discovery_problems(self) -> tuple[str, ...]:
         return self._targets.errors
 
     def _open_sources(self, config: Config) -> None:
         """Sources whose settings did not change go on reading where they are."""
-        wanted = {(source, config.outcome, config.limits): source for source in config.requests}
+        wanted = {
+            (source, config.outcome, config.limits): source
+            for source in config.requests
+            if _shard(config).owns(source.name)
+        }
         opened = {
             key: LogSource(_source_options(source, config), get_format(source.format), self._store)
             for key, source in wanted.items()
@@ -167,12 +182,23 @@ class App:
 
     def _refresh_targets(self) -> None:
         self._targets.refresh(time.monotonic())
-        self.scheduler.set_jobs(self._jobs.wanted(self._targets.targets(), self.config))
+        shard = _shard(self.config)
+        own = (target for target in self._targets.targets() if shard.owns(target.name))
+        self.scheduler.set_jobs(self._jobs.wanted(own, self.config))
 
     def _discover(self) -> None:
-        while not self._stop.wait(_DISCOVERY_SECONDS):
+        while not self._stop.is_set():
+            self._look.wait(_DISCOVERY_SECONDS)
+            self._look.clear()
             with self._lock:
-                self._refresh_targets()
+                if not self._stop.is_set():
+                    self._refresh_targets()
+
+    def _use_events(self, config: Config) -> None:
+        shard = _shard(config)
+        self._events.use(
+            _event_options(source, config) for source in config.events if shard.owns(source.target)
+        )
 
     def _read_logs(self) -> None:
         busy = True
@@ -199,6 +225,18 @@ class App:
         except Exception:
             log.exception("source %s: unexpected fault; please report it", source.name)
         return False
+
+
+def _with_shard(config: Config, path: Path, index: int) -> Config:
+    count = config.shard.count
+    if index >= count:
+        expected = f"expected less than shard.count ({count}); raise it or run fewer exporters"
+        raise ConfigError([f"{path}: --shard.index: found {index}, {expected}"])
+    return replace(config, shard=replace(config.shard, index=index))
+
+
+def _shard(config: Config) -> Shard:
+    return Shard(config.shard.index, config.shard.count)
 
 
 def _state_path(config: Config) -> Path | None:

@@ -82,6 +82,20 @@ MISS_REASONS = (
     "unavailable",
     "other",
 )
+DISCOVERY_FAILURE_REASONS = (
+    "timeout",
+    "lookup",
+    "unreadable",
+    "invalid",
+    "connection",
+    "tls",
+    "credentials",
+    "forbidden",
+    "throttled",
+    "http_status",
+    "truncated",
+    "internal",
+)
 REQUEST_ERROR_REASONS = ("rate_limited", "client_error", "server_error", "aborted", "failed")
 
 SECONDS_BUCKETS = (
@@ -588,8 +602,8 @@ DISCOVERY_FAILURES = _metric(
     "counter",
     _EXPORTER,
     "exporter_discovery_failures_total",
-    (),
-    "Look-ups of targets that failed; the last known targets are kept.",
+    ("reason",),
+    "Look-ups of targets that failed, and objects that cannot be targets; the last known targets are kept.",
 )
 ACTIVE_SERIES = _metric(
     "gauge", _EXPORTER, "exporter_active_series", (), "Label sets on the page, a histogram counted once."

@@ -1,11 +1,13 @@
 """Makes scrape jobs out of targets, and keeps in the state file what targets have lived through."""
 
+import logging
 import time
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
 from kvcache_exporter.config import Config
 from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.errors import StateError
 from kvcache_exporter.exposition import Renderer
 from kvcache_exporter.scrape.cold import forgotten
 from kvcache_exporter.scrape.collector import TargetCollector
@@ -16,7 +18,10 @@ from kvcache_exporter.scrape.scheduler import Job
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.targets import Target
 
+log = logging.getLogger(__name__)
+
 _SPACE = "targets"
+_SWEEP_SECONDS = 86400.0
 
 
 class JobMaker:
@@ -28,11 +33,15 @@ class JobMaker:
         self._cleared = cleared
         self._fleet = Fleet()
         self._saved = store.load(_SPACE)
-        gone = forgotten(self._saved, time.time())
-        store.commit({}, [(_SPACE, name) for name in gone])
+        self._swept = 0.0
+        self._forget()
 
     def wanted(self, targets: Iterable[Target], config: Config) -> dict[Hashable, Callable[[], Job]]:
         """How to make the job of each target, by everything that it is made from."""
+        try:
+            self._forget()
+        except StateError as error:
+            log.error("old targets are not forgotten: %s", error)  # noqa: TRY400
         settings = (config.scrape.timeout, config.scrape.max_page_bytes, config.cold)
         return {(target, *settings): partial(self._make, target, config) for target in targets}
 
@@ -61,6 +70,16 @@ class JobMaker:
         return Job(
             target.name, collector, fetcher, Renderer(target.labels), keep=partial(self._keep, target.name)
         )
+
+    def _forget(self) -> None:
+        """Drop the state of targets that never came back: a Deployment gives its pods new names for ever."""
+        now = time.time()
+        if now - self._swept > _SWEEP_SECONDS:
+            self._swept = now
+            gone = forgotten(dict(self._saved), now)
+            for name in gone:
+                del self._saved[name]
+            self._store.commit({}, [(_SPACE, name) for name in gone])
 
     def _keep(self, name: str, data: bytes) -> None:
         self._saved[name] = data

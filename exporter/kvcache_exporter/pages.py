@@ -111,7 +111,9 @@ class ExporterPages:
         if prices := self._app.prices:
             yield Sample(c.PRICE_TABLE_TIME, (), prices.as_of)
             yield Sample(c.PRICE_TABLE_MODELS, (), float(len(prices.table)))
-        yield Sample(c.DISCOVERY_FAILURES, (), float(self._app.discovery_failures))
+        failures = self._app.discovery_failures
+        for reason in c.DISCOVERY_FAILURE_REASONS:
+            yield Sample(c.DISCOVERY_FAILURES, (reason,), float(failures.get(reason, 0)))
         yield Sample(c.ACTIVE_SERIES, (), float(self._page.active))
 
 

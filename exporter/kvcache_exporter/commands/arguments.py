@@ -4,12 +4,22 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
+from kvcache_exporter.shard import parse_index
+
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 -- argparse has no other name
 else:
     Subparsers = object
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def shard_index(text: str) -> int:
+    """An index, or the name of a StatefulSet's pod, which ends in one."""
+    try:
+        return parse_index(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def duration(text: str) -> float:

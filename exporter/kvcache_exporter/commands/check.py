@@ -4,7 +4,7 @@ import argparse
 
 from kvcache_exporter.app import read_config
 from kvcache_exporter.commands.arguments import Subparsers
-from kvcache_exporter.commands.serve import add_config_file
+from kvcache_exporter.commands.serve import add_config_arguments
 
 
 def add(subparsers: Subparsers) -> None:
@@ -13,12 +13,12 @@ def add(subparsers: Subparsers) -> None:
         help="validate a configuration file",
         description="Prints each problem as file:line:column: path: message; exit code 2 on any.",
     )
-    add_config_file(parser)
+    add_config_arguments(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    config = read_config(arguments.config_file)
+    config = read_config(arguments.config_file, arguments.shard_index)
     groups, sources = len(config.targets), len(config.requests)
     print(f"{arguments.config_file}: valid; {groups} target groups, {sources} log sources")
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from kvcache_exporter import __version__
 from kvcache_exporter.app import App
 from kvcache_exporter.commands import logs
-from kvcache_exporter.commands.arguments import Subparsers
+from kvcache_exporter.commands.arguments import Subparsers, shard_index
 from kvcache_exporter.pages import ExporterPages
 from kvcache_exporter.web import WebConfig, web_server
 
@@ -24,7 +24,7 @@ def add(subparsers: Subparsers) -> None:
         help="run the exporter",
         description="Runs the exporter. SIGHUP and POST /-/reload load the configuration again.",
     )
-    add_config_file(parser)
+    add_config_arguments(parser)
     parser.add_argument(
         "--web.listen-address",
         dest="listen",
@@ -49,7 +49,7 @@ def add(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def add_config_file(parser: argparse.ArgumentParser) -> None:
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config.file",
         dest="config_file",
@@ -57,6 +57,13 @@ def add_config_file(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="F",
         help="see docs/configuration.md",
+    )
+    parser.add_argument(
+        "--shard.index",
+        dest="shard_index",
+        type=shard_index,
+        metavar="N",
+        help="overrides shard.index: a number, or the name of a StatefulSet's pod such as kvcache-exporter-2",
     )
 
 
@@ -66,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, _: signals.put(received))
     web_config = WebConfig(arguments.web_config)
-    app = App(arguments.config_file)
+    app = App(arguments.config_file, arguments.shard_index)
     pages = ExporterPages(app)
     server = web_server(arguments.listen, pages, web_config, open_probes=arguments.open_probes)
     app.start()

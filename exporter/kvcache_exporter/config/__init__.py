@@ -1,6 +1,7 @@
 """The configuration file: its schema, and errors that say where, what was found and what was expected."""
 
-from kvcache_exporter.config.address import Address, parse_address
+from kvcache_exporter.config.address import Address, is_url_path, parse_address
+from kvcache_exporter.config.kubernetes_section import KubernetesDiscovery, port_problem
 from kvcache_exporter.config.labels import label_name_problem
 from kvcache_exporter.config.load import load_config
 from kvcache_exporter.config.mask import masked
@@ -33,6 +34,7 @@ __all__ = [
     "FileDiscovery",
     "FullHitConfig",
     "HttpSettings",
+    "KubernetesDiscovery",
     "LimitsConfig",
     "OutcomeConfig",
     "PricesConfig",
@@ -42,8 +44,10 @@ __all__ = [
     "StateConfig",
     "TargetGroup",
     "TlsSettings",
+    "is_url_path",
     "label_name_problem",
     "load_config",
     "masked",
     "parse_address",
+    "port_problem",
 ]

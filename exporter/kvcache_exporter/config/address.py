@@ -10,6 +10,7 @@ EXPECTED = "an address such as 10.0.0.1:8000, [::1]:8000 or http://10.0.0.1:8000
 _HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[\w.-]*\w)?\.?)"
 _BARE_HOST = re.compile(_HOST, re.ASCII)
 _HOST_PORT = re.compile(_HOST + r":(\d{1,5})", re.ASCII)
+_URL_PATH = re.compile(r"/[^\s?#]*")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
@@ -38,6 +39,10 @@ def parse_address(text: str) -> Address:
     if "://" in text:
         return _parse_url(text)
     return _host_port(text, text)
+
+
+def is_url_path(text: str) -> bool:
+    return text.isprintable() and _URL_PATH.fullmatch(text) is not None
 
 
 def _parse_url(text: str) -> Address:

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 from yaml.nodes import Node
 
 from kvcache_exporter.config.address import EXPECTED as ADDRESS_EXPECTED
-from kvcache_exporter.config.address import parse_address
+from kvcache_exporter.config.address import is_url_path, parse_address
 from kvcache_exporter.config.document import Document, did_you_mean, quote
 
-_URL_PATH = re.compile(r"/[^\s?#]*")
 _TIMES = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _SIZES = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 _TRUTH = {"true": True, "false": False}
@@ -199,6 +198,4 @@ NAME = Scalar("text", "text that is not empty", lambda text: text or None)
 BOOLEAN = Scalar("boolean", "true or false", _TRUTH.get)
 FILE = FilePath("path")
 SECRET_FILE = FilePath("path", must_exist=True)
-URL_PATH = Scalar(
-    "URL path", "a path such as /metrics", lambda text: text if _URL_PATH.fullmatch(text) else None
-)
+URL_PATH = Scalar("URL path", "a path such as /metrics", lambda text: text if is_url_path(text) else None)

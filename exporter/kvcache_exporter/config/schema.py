@@ -65,9 +65,7 @@ class ShardConfig(Section):
     count: Annotated[int, kinds.integer(1, 1024)] = 1
 
     def problems(self) -> Problems:
-        if self.count > 1:
-            yield "count", "this version cannot share targets between exporters yet; set 1"
-        elif self.index >= self.count:
+        if self.index >= self.count:
             yield "index", f"found {self.index}, expected less than shard.count ({self.count})"
 
 

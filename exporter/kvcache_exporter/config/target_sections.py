@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from kvcache_exporter.config import kinds
 from kvcache_exporter.config import labels as label_kinds
+from kvcache_exporter.config.kubernetes_section import KubernetesDiscovery
 from kvcache_exporter.config.section import MOVE_TO_FILE, Problems, Section
 
 
@@ -76,7 +77,6 @@ class FileDiscovery(Section):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetGroup(Section):
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "kubernetes": "this version cannot discover targets in Kubernetes yet; use dns, file or static",
         "bearer_token": MOVE_TO_FILE.format("bearer_token_file"),
         "password": MOVE_TO_FILE.format("basic_auth.password_file"),
     }
@@ -86,6 +86,7 @@ class TargetGroup(Section):
     static: Annotated[tuple[Annotated[str, kinds.AddressText()], ...], kinds.NonEmpty()] = ()
     file: FileDiscovery | None = None
     dns: DnsDiscovery | None = None
+    kubernetes: KubernetesDiscovery | None = None
     labels: Annotated[tuple[tuple[str, str], ...], label_kinds.Labels()] = ()
     scheme: Annotated[str | None, kinds.Choice("scheme", ("http", "https"))] = None
     path: Annotated[str, kinds.URL_PATH] = "/metrics"

@@ -88,6 +88,8 @@ class Scheduler:
         now = time.monotonic()
         with self._lock:
             gone = [self._jobs.pop(key) for key in self._jobs.keys() - wanted.keys()]
+            for job in gone:
+                self._part(job)
             spread = min(self.interval, _SPREAD_PER_TARGET * len(wanted))
             new = wanted.keys() - self._jobs.keys()
             for key in new:
@@ -97,7 +99,6 @@ class Scheduler:
                 self._jobs[key] = job
         for job in gone:
             job.fetcher.close()
-            job.collector.cold.gone()
         if new:
             self._wake.set()
 
@@ -156,10 +157,19 @@ class Scheduler:
 
     def _keep(self, job: Job) -> None:
         if (changed := job.collector.cold.changes(self._clock())) is not None:
-            try:
-                job.keep(changed)
-            except StateError as error:
-                log.error("target %s: its state is not kept: %s", job.name, error)  # noqa: TRY400
+            self._save(job, changed)
+
+    def _part(self, job: Job) -> None:
+        """The target is gone, comes back with other settings, or is a new pod of the same name."""
+        job.collector.cold.gone()
+        if job.collector.plan is not None:
+            self._save(job, job.collector.cold.snapshot(self._clock()))
+
+    def _save(self, job: Job, data: bytes) -> None:
+        try:
+            job.keep(data)
+        except StateError as error:
+            log.error("target %s: its state is not kept: %s", job.name, error)  # noqa: TRY400
 
     def _report(self, job: Job, before: str) -> None:
         """A target that goes down or comes back says so once, not at every scrape."""

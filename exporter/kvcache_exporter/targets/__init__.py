@@ -1,48 +1,81 @@
 """Who to scrape; a new way of finding targets is a module with a `Discovery` and a line in DISCOVERIES."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from kvcache_exporter.config import TargetGroup
 from kvcache_exporter.targets.base import Discovery, DiscoveryError, Target, log
 from kvcache_exporter.targets.dns import NameDiscovery
 from kvcache_exporter.targets.file import FileSdDiscovery
+from kvcache_exporter.targets.kubernetes import KubernetesDiscovery
 from kvcache_exporter.targets.static import StaticDiscovery
 
-DISCOVERIES: tuple[type[Discovery], ...] = (StaticDiscovery, FileSdDiscovery, NameDiscovery)
+DISCOVERIES: tuple[type[Discovery], ...] = (
+    StaticDiscovery,
+    FileSdDiscovery,
+    NameDiscovery,
+    KubernetesDiscovery,
+)
 
 
 class Targets:
-    """The targets of all groups, each name once."""
+    """The targets of all groups, each name once; used by one thread at a time."""
 
-    def __init__(self, groups: Iterable[TargetGroup]) -> None:
-        self._discoveries = tuple(discovery_of(group) for group in groups)
+    def __init__(
+        self, groups: Iterable[TargetGroup] = (), changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`changed` is called, from any thread, when targets changed without a `refresh`."""
+        self._changed = changed
+        self._running: dict[TargetGroup, Discovery] = {}
+        self._failures_before: Counter[str] = Counter()
+        """Of discoveries that were closed: the counter must not go back."""
         self._duplicates: frozenset[str] = frozenset()
+        self.use(groups)
+
+    def use(self, groups: Iterable[TargetGroup]) -> None:
+        """Find the targets of these groups and no others; groups that stay keep the targets they know."""
+        groups = tuple(groups)
+        for group in self._running.keys() - set(groups):
+            closed = self._running.pop(group)
+            closed.close()
+            self._failures_before.update(closed.failures)
+        for discovery in self._running.values():
+            discovery.expire()
+        self._running = {group: self._running.get(group) or self._opened(group) for group in groups}
+
+    def close(self) -> None:
+        self.use(())
 
     @property
-    def failures(self) -> int:
-        """Look-ups of all groups that went wrong so far."""
-        return sum(discovery.failures for discovery in self._discoveries)
+    def failures(self) -> Counter[str]:
+        """Look-ups of all groups that went wrong so far, by reason."""
+        return sum((discovery.failures for discovery in self._running.values()), self._failures_before)
 
     @property
     def errors(self) -> tuple[str, ...]:
         """What is wrong now, with groups and between them."""
-        failed = [discovery.last_error for discovery in self._discoveries if discovery.last_error]
+        failed = [problem for discovery in self._running.values() for problem in discovery.problems]
         return (*failed, *(_twice(name) for name in sorted(self._duplicates)))
 
     def refresh(self, now: float) -> None:
-        for discovery in self._discoveries:
+        for discovery in self._running.values():
             discovery.refresh(now)
 
     def targets(self) -> Sequence[Target]:
         """Of several targets with one name the first wins; the others are reported."""
         by_name: dict[str, Target] = {}
         twice: set[str] = set()
-        for discovery in self._discoveries:
+        for discovery in self._running.values():
             for target in discovery.targets():
                 if by_name.setdefault(target.name, target) is not target:
                     twice.add(target.name)
         self._report(frozenset(twice))
         return tuple(by_name.values())
+
+    def _opened(self, group: TargetGroup) -> Discovery:
+        discovery = discovery_of(group)
+        discovery.changed = self._changed
+        return discovery
 
     def _report(self, twice: frozenset[str]) -> None:
         for name in sorted(twice - self._duplicates):

@@ -1,9 +1,11 @@
 """What a target is, and what finds targets."""
 
 import logging
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from kvcache_exporter.config import Address, HttpSettings, TargetGroup
 from kvcache_exporter.errors import KVCacheError
@@ -12,7 +14,14 @@ log = logging.getLogger(__name__)
 
 
 class DiscoveryError(KVCacheError):
-    """Targets could not be looked up; the message says where and why."""
+    """Targets could not be looked up; the message says where and why.
+
+    `reason` is a value of the catalogue's DISCOVERY_FAILURE_REASONS.
+    """
+
+    def __init__(self, message: str, reason: str = "invalid") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class Target:
     """One page to scrape."""
 
     name: str
-    """The label `target`: host:port."""
+    """The label `target`: host:port, or namespace/pod."""
     url: str
     engine: str
     namespace: str = ""
@@ -32,25 +41,46 @@ class Target:
     """Shared by the targets of a group."""
 
 
-class Discovery(Protocol):
+class Discovery(ABC):
     """Finds the targets of one group."""
 
     key: ClassVar[str]
     """The key of the group that asks for it."""
-    failures: int
-    """Look-ups that went wrong."""
-    last_error: str
-    """What went wrong in the last look-up, "" if nothing."""
 
-    def __init__(self, group: TargetGroup) -> None: ...
+    def __init__(self, group: TargetGroup) -> None:
+        self.failures: Counter[str] = Counter()
+        """Look-ups that went wrong, by the catalogue's DISCOVERY_FAILURE_REASONS."""
+        self.last_error = ""
+        """What went wrong in the last look-up, "" if nothing."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called, from any thread, when targets changed without a `refresh`; set by the owner."""
+        self._group = group
+        self._where: str = self.key
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong now."""
+        return (self.last_error,) if self.last_error else ()
+
+    @abstractmethod
     def targets(self) -> Sequence[Target]:
         """Those known now; returns at once."""
-        ...
 
+    @abstractmethod
     def refresh(self, now: float) -> None:
         """Look again if `now` (seconds) says it is time; returns soon whatever the network does."""
-        ...
+
+    def expire(self) -> None:  # noqa: B027 - only polled ones look again by themselves
+        """Look again at the next `refresh`, however soon that is."""
+
+    def close(self) -> None:  # noqa: B027 - only watches hold anything
+        """Let go of threads and connections; nothing is found any more."""
+
+    def failed(self, reason: str, message: str, before: str) -> None:
+        """Count a failure; log it unless it is the same as the one before."""
+        self.failures[reason] += 1
+        if message != before:
+            log.warning("discovery: %s: %s; keeping the last known targets", self._where, message)
 
 
 def make_target(group: TargetGroup, address: Address, labels: tuple[tuple[str, str], ...] = ()) -> Target:

@@ -1,18 +1,13 @@
-"""Targets behind a DNS name: A and AAAA by the system's resolver, SRV by dnspython."""
+"""Targets behind a DNS name."""
 
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import dns.exception
-import dns.name
-import dns.resolver
-
 from kvcache_exporter.config import Address, DnsDiscovery, TargetGroup
 from kvcache_exporter.targets.base import DiscoveryError, Target, make_target
 from kvcache_exporter.targets.polled import PolledDiscovery
 
-SRV_SECONDS = 5.0
 Lookup = Callable[[DnsDiscovery], Sequence[Address]]
 _FAMILIES = {"A": socket.AF_INET, "AAAA": socket.AF_INET6}
 
@@ -25,10 +20,9 @@ class NameDiscovery(PolledDiscovery):
     def __init__(self, group: TargetGroup, lookup: Lookup | None = None) -> None:
         if group.dns is None:
             raise ValueError("the group has no dns")
-        super().__init__(f"dns {group.dns.name}", group.dns.refresh)
-        self._group = group
+        super().__init__(group, f"dns {group.dns.name}", group.dns.refresh)
         self._dns = group.dns
-        self._lookup = lookup or (resolve_srv if group.dns.type == "SRV" else resolve_addresses)
+        self._lookup = lookup or _lookup_for(group.dns)
 
     def look(self) -> Sequence[Target]:
         addresses = sorted(set(self._lookup(self._dns)), key=lambda address: (address.host, address.port))
@@ -39,7 +33,7 @@ def resolve_addresses(dns_name: DnsDiscovery) -> Sequence[Address]:
     try:
         found = socket.getaddrinfo(dns_name.name, dns_name.port, _FAMILIES[dns_name.type], socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise DiscoveryError(f"the {dns_name.type} records cannot be looked up: {error}") from None
+        raise DiscoveryError(f"the {dns_name.type} records cannot be looked up: {error}", "lookup") from None
     return [Address(_host(entry[4]), dns_name.port or 0) for entry in found]
 
 
@@ -48,15 +42,10 @@ def _host(address: tuple[Any, ...]) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def resolve_srv(dns_name: DnsDiscovery, resolver: dns.resolver.Resolver | None = None) -> Sequence[Address]:
-    try:
-        resolver = resolver or dns.resolver.Resolver()
-        answer = resolver.resolve(dns_name.name, "SRV", lifetime=SRV_SECONDS, search=True)
-    except dns.exception.DNSException as error:
-        raise DiscoveryError(f"the SRV records cannot be looked up: {error}") from None
-    # A single record for the root says that the service is not offered here (RFC 2782).
-    return [
-        Address(record.target.to_text(omit_final_dot=True), record.port)
-        for record in answer
-        if record.target != dns.name.root
-    ]
+def _lookup_for(dns_name: DnsDiscovery) -> Lookup:
+    if dns_name.type != "SRV":
+        return resolve_addresses
+    # Late, because dnspython brings an HTTP client for DNS over HTTPS where one is installed.
+    from kvcache_exporter.targets.srv import resolve_srv  # noqa: PLC0415
+
+    return resolve_srv

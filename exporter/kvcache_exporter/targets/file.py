@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 import yaml
 
-from kvcache_exporter.config import Address, TargetGroup, label_name_problem, parse_address
+from kvcache_exporter.config import Address, TargetGroup, is_url_path, label_name_problem, parse_address
 from kvcache_exporter.targets.base import DiscoveryError, Target, make_target
 from kvcache_exporter.targets.polled import PolledDiscovery
 
@@ -33,8 +33,7 @@ class FileSdDiscovery(PolledDiscovery):
     def __init__(self, group: TargetGroup) -> None:
         if group.file is None:
             raise ValueError("the group has no file")
-        super().__init__(f"file {group.file.path}", group.file.refresh)
-        self._group = group
+        super().__init__(group, f"file {group.file.path}", group.file.refresh)
         self._pattern = group.file.path
         self._known: dict[str, _Known] = {}
 
@@ -55,9 +54,9 @@ class FileSdDiscovery(PolledDiscovery):
                 return before
             return _Known(stamp, tuple(read_targets(self._group, file)))
         except OSError as error:
-            self.report(f"{file}: cannot be read: {error.strerror}")
+            self.report("unreadable", f"{file}: cannot be read: {error.strerror}")
         except DiscoveryError as error:
-            self.report(f"{file}: {error}")
+            self.report(error.reason, f"{file}: {error}")
         return before
 
 
@@ -129,6 +128,6 @@ def _steered(group: TargetGroup, labels: dict[str, str], where: str) -> TargetGr
     path = labels.get("__metrics_path__", group.path)
     if scheme not in ("http", "https"):
         raise DiscoveryError(f'{where}.__scheme__: found "{scheme}", expected http or https')
-    if not path.startswith("/") or not path.isprintable() or set(" ?#") & set(path):
+    if not is_url_path(path):
         raise DiscoveryError(f'{where}.__metrics_path__: found "{path}", expected a path such as /metrics')
     return replace(group, scheme=scheme, path=path)

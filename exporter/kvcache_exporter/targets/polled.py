@@ -1,22 +1,22 @@
 """Discovery by looking again and again, in a thread so that a slow look-up delays nobody."""
 
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 
+from kvcache_exporter.config import TargetGroup
 from kvcache_exporter.errors import KVCacheError
-from kvcache_exporter.targets.base import DiscoveryError, Target, log
+from kvcache_exporter.targets.base import Discovery, DiscoveryError, Target
 
 GRACE_SECONDS = 0.2
 """How long `refresh` waits for a look-up that is usually quick, so that its targets count at once."""
 
 
-class PolledDiscovery(ABC):
+class PolledDiscovery(Discovery):
     """Keeps the last known targets while look-ups fail; never runs two look-ups at a time."""
 
-    def __init__(self, where: str, interval: float, timeout: float = 5.0) -> None:
-        self.failures = 0
-        self.last_error = ""
+    def __init__(self, group: TargetGroup, where: str, interval: float, timeout: float = 5.0) -> None:
+        super().__init__(group)
         self._where = where
         self._interval = interval
         self._timeout = timeout
@@ -47,25 +47,25 @@ class PolledDiscovery(ABC):
             self._thread.join(GRACE_SECONDS)
         self._is_late = self._thread.is_alive()
 
-    def report(self, message: str) -> None:
-        """Count a failure; log it unless the last one was the same."""
-        self.failures += 1
-        if message != self.last_error:
-            log.warning("discovery: %s: %s; keeping the last known targets", self._where, message)
+    def expire(self) -> None:
+        self._next_look = float("-inf")
+
+    def report(self, reason: str, message: str) -> None:
+        self.failed(reason, message, self.last_error)
         self.last_error = message
 
     def _complain_once(self, now: float) -> None:
         if now >= self._late_at:
             self._late_at = now + self._interval
-            self.report(f"no answer within {self._timeout:g}s")
+            self.report("timeout", f"no answer within {self._timeout:g}s")
 
     def _run(self) -> None:
-        failures = self.failures
+        failures = self.failures.total()
         try:
             self._targets = tuple(self.look())
         except DiscoveryError as error:
-            self.report(str(error))
+            self.report(error.reason, str(error))
         except (KVCacheError, OSError, ValueError) as error:
-            self.report(f"{type(error).__name__}: {error}")
-        if self.failures == failures:
+            self.report("internal", f"{type(error).__name__}: {error}")
+        if self.failures.total() == failures:
             self.last_error = ""

@@ -1,0 +1,5 @@
+"""Targets that a Kubernetes cluster runs: pods or endpoints, listed once and then watched."""
+
+from kvcache_exporter.targets.kubernetes.discovery import KubernetesDiscovery
+
+__all__ = ["KubernetesDiscovery"]

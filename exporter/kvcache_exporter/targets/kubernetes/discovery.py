@@ -1,0 +1,114 @@
+"""Discovery in Kubernetes: one thread per group, with a watch for each of its namespaces."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, ClassVar
+
+from kvcache_exporter.config import TargetGroup
+from kvcache_exporter.targets.base import Discovery, DiscoveryError, Target
+from kvcache_exporter.targets.kubernetes.found import ROLES, Found, told_apart
+from kvcache_exporter.targets.kubernetes.store import Store
+
+if TYPE_CHECKING:
+    from kvcache_exporter.targets.kubernetes.reflector import Reflector
+
+FIRST_SECONDS = 2.0
+"""How long the first `refresh` may wait for the first list, so that its targets count at once."""
+_SHOWN_PROBLEMS = 20
+
+
+class KubernetesDiscovery(Discovery):
+    """Changes come by themselves; while the API server is away the last known targets are kept."""
+
+    key: ClassVar[str] = "kubernetes"
+
+    def __init__(self, group: TargetGroup) -> None:
+        if group.kubernetes is None:
+            raise ValueError("the group has no kubernetes")
+        super().__init__(group)
+        self._options = group.kubernetes
+        namespaces = dict.fromkeys(self._options.namespaces) or {"": None}
+        self._stores = {name: Store(self._find, self._rebuild, self._object_failed) for name in namespaces}
+        self._targets: Sequence[Target] = ()
+        self._reflectors: list[Reflector] = []
+        self._waiting = set(namespaces)
+        """Namespaces not listed yet."""
+        self._listed = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._stopped = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="discovery kubernetes", daemon=True)
+        self._begun = 0.0
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        watches = [reflector.problem for reflector in self._reflectors if reflector.problem]
+        objects = chain.from_iterable(store.problems for store in self._stores.values())
+        return (*watches, *islice(objects, _SHOWN_PROBLEMS))
+
+    def targets(self) -> Sequence[Target]:
+        return self._targets
+
+    def refresh(self, now: float) -> None:
+        if self._thread.ident is None:
+            self._begun = now
+            self._thread.start()
+        if now < self._begun + FIRST_SECONDS:
+            self._listed.wait(FIRST_SECONDS - (now - self._begun))
+
+    def close(self) -> None:
+        self.changed = lambda: None
+        if self._thread.ident is None:
+            self._loop.close()
+            return
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._watch())
+
+    async def _watch(self) -> None:
+        # Late, because it brings an HTTP client and is of no use without a cluster.
+        from kvcache_exporter.targets.kubernetes.reflector import Reflector  # noqa: PLC0415
+        from kvcache_exporter.targets.kubernetes.session import Collection  # noqa: PLC0415
+
+        options = self._options
+        self._reflectors = [
+            Reflector(
+                Collection(ROLES[options.role], namespace, options.selector),
+                store,
+                options.kubeconfig,
+                failed=self._watch_failed,
+                listed=partial(self._note_listed, namespace),
+            )
+            for namespace, store in self._stores.items()
+        ]
+        tasks = [asyncio.ensure_future(reflector.run()) for reflector in self._reflectors]
+        await self._stopped.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _find(self, data: bytes) -> Sequence[Found]:
+        return ROLES[self._options.role].find(data, self._group, self._options)
+
+    def _rebuild(self) -> None:
+        found = chain.from_iterable(store.found() for store in self._stores.values())
+        self._targets = tuple(told_apart(found))
+        self.changed()
+
+    def _note_listed(self, namespace: str) -> None:
+        self._waiting.discard(namespace)
+        if not self._waiting:
+            self._listed.set()
+
+    def _watch_failed(self, error: DiscoveryError, before: str) -> None:
+        self.failed(error.reason, str(error), before)
+
+    def _object_failed(self, problem: str) -> None:
+        self.failed("invalid", problem, "")
