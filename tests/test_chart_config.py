@@ -23,7 +23,6 @@ from chart import (
     workload,
 )
 from kvcache_exporter.cli import main, parser
-from kvcache_exporter.config.target_sections import TargetGroup
 from manifest_schemas import violations
 
 STEMS = [path.stem for path in VALUES_FILES]
@@ -71,8 +70,6 @@ def test_the_exporter_accepts_it(path: Path | None, tmp_path: Path) -> None:
         assert path.stem == "existing-config-values"
         return
     text = maps[0]["data"]["config.yml"]
-    if "kubernetes" in TargetGroup.REFUSED and ("kubernetes:" in text or "shard:" in text):
-        pytest.skip("this version of the exporter neither discovers targets in Kubernetes nor shares them")
     for mount in workload(manifests)["spec"]["containers"][0]["volumeMounts"]:
         folder = tmp_path / mount["mountPath"].lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,9 +98,7 @@ def test_the_exporter_knows_every_argument() -> None:
     ours = [c for c in containers if "kvcache-exporter:" in c["image"] and "command" not in c]
     assert {c["args"][0] for c in ours} == {"serve", "publish"}
     for container in ours:
-        arguments = [a.replace("$(POD_NAME)", "kvcache-exporter-2") for a in container["args"]]
-        if "kubernetes" not in TargetGroup.REFUSED or "--shard.index=kvcache-exporter-2" not in arguments:
-            parser().parse_args(arguments)
+        parser().parse_args([a.replace("$(POD_NAME)", "kvcache-exporter-2") for a in container["args"]])
 
 
 def test_the_sidecar_of_the_example_is_one(tmp_path: Path) -> None:

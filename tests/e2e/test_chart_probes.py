@@ -16,8 +16,8 @@ import requests
 from cryptography import x509
 from processes import free_port, running, wait_until
 
+from certificates import authority
 from chart import Manifest, of_file, one, workload
-from test_web_tls import authority
 
 PASSWORD = ("prometheus", "open sesame")
 pytestmark = pytest.mark.e2e
