@@ -8,10 +8,11 @@ from pathlib import Path
 import bcrypt
 import pytest
 
+from certificates import authority
 from kvcache_exporter.cli import main
 from kvcache_exporter.web import WebConfig, WebServer
 from kvcache_exporter.web.endpoints import Request, Response, text
-from test_web_tls import CLIENT_AUTH, authority
+from test_web_tls import CLIENT_AUTH
 
 TLS = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"
 PASSWORD = "basic_auth_users: {{a: '{}'}}\n".format(bcrypt.hashpw(b"a", bcrypt.gensalt(4)).decode())

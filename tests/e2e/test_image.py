@@ -16,7 +16,8 @@ from images import ROOT, Image, built, missing
 from packaging.requirements import Requirement
 from processes import Engine, wait_until
 
-from test_web_tls import CLIENT_AUTH, authority
+from certificates import authority
+from test_web_tls import CLIENT_AUTH
 
 pytestmark = [
     pytest.mark.e2e,
