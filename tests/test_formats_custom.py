@@ -35,7 +35,7 @@ LINE: dict[str, Any] = {
 
 
 def decode(line: dict[str, Any], fields: dict[str, str], **options: str) -> Entry:
-    made = DecoderOptions(fields=fields, **options)
+    made = DecoderOptions(fields=fields, **options)  # type: ignore[arg-type]
     (entry,) = get_format("custom").decoder(made).decode([json.dumps(line).encode()])
     return entry
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache_exporter.catalogue import PARSE_FAILURE_REASONS, REQUEST_ERROR_REASONS
+from kvcache_exporter.catalogue import PARSE_FAILURE_REASONS, REQUEST_ERROR_REASONS, SKIP_REASONS
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import OUTCOMES, RequestRecord, Skipped
+from kvcache_exporter.model import OUTCOMES, Aggregate, RequestRecord, Skipped
 from kvcache_exporter.requests.formats import FORMATS
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
 from kvcache_exporter.requests.outcome import FullHit, classify
@@ -18,7 +18,7 @@ FIELDS = {
     "prompt_tokens": "usage.prompt_tokens", "cached_tokens": "usage.prompt_tokens_details.cached_tokens",
     "ttft_ms": "ttft_ms", "timestamp": "ts", "status": "status", "model_name": "model",
 }  # fmt: skip
-SKIP_REASONS = {*REQUEST_ERROR_REASONS, "response_cache", "not_a_request"}
+REASONS = {*REQUEST_ERROR_REASONS, *SKIP_REASONS}
 KEYS = (
     "usage", "prompt_tokens", "input_tokens", "prompt_tokens_details", "input_tokens_details",
     "cached_tokens", "cache_write_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
@@ -65,7 +65,9 @@ def check(entry: Entry) -> None:
     if isinstance(entry, RecordError):
         assert entry.reason in PARSE_FAILURE_REASONS
     elif isinstance(entry, Skipped):
-        assert entry.reason in SKIP_REASONS
+        assert entry.reason in REASONS
+    elif isinstance(entry, Aggregate):
+        assert entry.uncached_tokens >= 0
     else:
         check_record(entry)
 

@@ -97,6 +97,7 @@ DISCOVERY_FAILURE_REASONS = (
     "internal",
 )
 REQUEST_ERROR_REASONS = ("rate_limited", "client_error", "server_error", "aborted", "failed")
+SKIP_REASONS = ("not_a_request", "response_cache", "duplicate")
 
 SECONDS_BUCKETS = (
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0,
@@ -473,6 +474,13 @@ LOG_PARSE_FAILURES = _metric(
     "log_parse_failures_total",
     ("source", "reason"),
     "Lines of the source that gave no usable record.",
+)
+LOG_SKIPPED = _metric(
+    "counter",
+    _LOGS,
+    "log_skipped_total",
+    ("source", "reason"),
+    "Log entries that are no request that reached a model, or one that was counted before.",
 )
 LOG_LAG = _metric("gauge", _LOGS, "log_lag_bytes", _S, "Bytes in the source's files that are not read yet.")
 LOG_LAST_RECORD = _metric(

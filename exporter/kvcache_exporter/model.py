@@ -88,10 +88,35 @@ class Skipped:
     """A well-formed log entry that is no finished model request: counted by its reason, kept out of rates."""
 
     reason: str
-    """A value of the catalogue's REQUEST_ERROR_REASONS for failed requests; else `response_cache`,
-    `not_a_request` or `pending`."""
+    """A value of the catalogue's REQUEST_ERROR_REASONS for failed requests, else of its SKIP_REASONS."""
     status: str = ""
     provider: str = ""
     model_name: str = ""
     group: str = ""
     timestamp: float | None = None
+
+
+class Aggregate(NamedTuple):
+    """Tokens of many requests in one figure, as providers' usage reports give them.
+
+    It says nothing of single requests: it counts in token-weighted rates and is never an outcome.
+    """
+
+    prompt_tokens: int
+    """Tokens read from and written to the cache included."""
+    cached_tokens: int
+    written_tokens: int | None = None
+    output_tokens: int | None = None
+    requests: int | None = None
+    """None where the report does not say."""
+    timestamp: float | None = None
+    """Unix seconds at which the bucket starts."""
+    provider: str = ""
+    model_name: str = ""
+    group: str = ""
+    written_by_ttl: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def uncached_tokens(self) -> int:
+        """Prompt tokens neither read from nor written to the cache."""
+        return self.prompt_tokens - self.cached_tokens - (self.written_tokens or 0)

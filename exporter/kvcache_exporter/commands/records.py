@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.commands.report import add_format_arguments, decoded
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.model import Aggregate, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit, classify
 
@@ -41,18 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _records(entries: list[Entry]) -> Iterator[RequestRecord]:
-    return (entry for entry in entries if isinstance(entry, RequestRecord))
+def _records(entries: list[Entry]) -> Iterator[RequestRecord | Aggregate]:
+    return (entry for entry in entries if isinstance(entry, RequestRecord | Aggregate))
 
 
 def _reason(entry: Entry) -> str:
     return entry.reason if isinstance(entry, RecordError | Skipped) else ""
 
 
-def _fields(source: str, record: RequestRecord) -> dict[str, object]:
-    outcome = classify(
-        record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, FullHit()
-    )
+def _fields(source: str, record: RequestRecord | Aggregate) -> dict[str, object]:
     return {
         "timestamp": record.timestamp,
         "source": source,
@@ -64,6 +61,26 @@ def _fields(source: str, record: RequestRecord) -> dict[str, object]:
         "written_tokens": record.written_tokens,
         "uncached_tokens": record.uncached_tokens,
         "output_tokens": record.output_tokens,
+        **(_aggregate_fields(record) if isinstance(record, Aggregate) else _request_fields(record)),
+    }
+
+
+def _aggregate_fields(aggregate: Aggregate) -> dict[str, object]:
+    """The outcome says that this is no request, and there are no times of one."""
+    return {
+        "ttft_seconds": None,
+        "duration_seconds": None,
+        "outcome": "aggregate",
+        "status": "ok",
+        "requests": aggregate.requests,
+    }
+
+
+def _request_fields(record: RequestRecord) -> dict[str, object]:
+    outcome = classify(
+        record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, FullHit()
+    )
+    return {
         "ttft_seconds": record.ttft_seconds,
         "duration_seconds": record.duration_seconds,
         "outcome": outcome,
@@ -71,10 +88,10 @@ def _fields(source: str, record: RequestRecord) -> dict[str, object]:
     }
 
 
-def _json_line(source: str, record: RequestRecord) -> str:
+def _json_line(source: str, record: RequestRecord | Aggregate) -> str:
     return json.dumps(_fields(source, record))
 
 
-def _text_line(source: str, record: RequestRecord) -> str:
+def _text_line(source: str, record: RequestRecord | Aggregate) -> str:
     shown = {key: value for key, value in _fields(source, record).items() if value not in (None, "", source)}
     return " ".join(f"{key}={value}" for key, value in shown.items())

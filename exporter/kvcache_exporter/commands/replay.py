@@ -13,7 +13,7 @@ from kvcache_exporter.commands.cold_table import ColdTable, cold_table
 from kvcache_exporter.commands.recording import RecordedPage, recorded_logs, recorded_pages
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.exposition import exposition
-from kvcache_exporter.model import RequestRecord, Sample
+from kvcache_exporter.model import Aggregate, RequestRecord, Sample
 from kvcache_exporter.requests.files import read_lines
 from kvcache_exporter.requests.formats import AUTO
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
@@ -100,6 +100,8 @@ def _logged_at(entry: Entry) -> float:
     """The end of the request, when a log is written; the start of the recording if it does not say."""
     if isinstance(entry, RequestRecord) and entry.timestamp is not None:
         return entry.timestamp + (entry.duration_seconds or 0.0)
+    if isinstance(entry, Aggregate):
+        return entry.timestamp or 0.0
     return 0.0
 
 

@@ -13,6 +13,7 @@ from kvcache_exporter.errors import KVCacheError, RecordError
 from kvcache_exporter.requests.files import read_lines
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry, Format
+from kvcache_exporter.requests.formats.seen import Seen
 from kvcache_exporter.requests.prices import load_prices
 from kvcache_exporter.requests.report import Report
 
@@ -46,12 +47,12 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    report = Report(prices=load_prices(arguments.prices) if arguments.prices else None)
+    report, seen = Report(prices=load_prices(arguments.prices) if arguments.prices else None), Seen()
     for file in arguments.files:
         with Progress(file) as progress:
-            for entries in decoded(file, arguments, progress.update):
+            for entries in decoded(file, arguments, progress.update, seen):
                 report.add(entries)
-    if not report.totals.requests:
+    if not report.totals.requests and not report.totals.aggregates:
         raise KVCacheError(_nothing(arguments, report))
     if arguments.json:
         print(json.dumps(report.as_json(), indent=2))
@@ -61,11 +62,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def decoded(
-    file: str, arguments: argparse.Namespace, progress: Callable[[int, int], None] | None = None
+    file: str,
+    arguments: argparse.Namespace,
+    progress: Callable[[int, int], None] | None = None,
+    seen: Seen | None = None,
 ) -> Iterator[list[Entry]]:
-    """Entries of a whole file in batches; says on standard error which format `auto` chose."""
+    """Entries of a whole file in batches; says on standard error which format `auto` chose.
+
+    Files that share `seen` count a request that stands in several of them once.
+    """
     form: Format = get_format(arguments.format)
-    decoder = form.decoder(DecoderOptions(group_by=arguments.group_by))
+    decoder = form.decoder(DecoderOptions(group_by=arguments.group_by, seen=Seen() if seen is None else seen))
     too_long: list[Entry] = []
     for lines in read_lines(file, progress, lambda: too_long.append(RecordError("too_long"))):
         yield decoder.decode(lines)

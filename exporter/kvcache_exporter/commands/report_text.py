@@ -28,6 +28,12 @@ def report_text(report: Report) -> Iterator[str]:
     if totals.outcomes["unknown"]:
         share = totals.outcomes["unknown"] / totals.requests
         yield f"    unknown       {_percent(share)}   of requests do not say what was cached; left out above"
+    if totals.aggregates:
+        share = totals.aggregate_prompt_tokens / totals.prompt_tokens if totals.prompt_tokens else 0.0
+        figures = (
+            f"of prompt tokens from {totals.aggregates:,} figures of usage reports, which hold no requests"
+        )
+        yield f"    aggregates    {_percent(share)}   {figures}"
     yield ""
     yield from _miss_cost(totals)
     yield "3 What is evicting, and why?"
@@ -134,6 +140,10 @@ def _losses(report: Report) -> Iterator[str]:
     if report.errors:
         yield "Failed requests, in no figure above: " + ", ".join(
             f"{count:,} {reason}" for reason, count in report.errors.most_common()
+        )
+    if report.skipped:
+        yield "Entries that are no request of their own: " + ", ".join(
+            f"{count:,} {reason}" for reason, count in report.skipped.most_common()
         )
     if report.failures:
         yield "Lines that gave no record: " + ", ".join(

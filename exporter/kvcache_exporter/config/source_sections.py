@@ -11,6 +11,9 @@ from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS
 
 CUSTOM_FIELDS = frozenset((*CUSTOM_PATHS, *CUSTOM_LITERALS))
 
+FORMATS_WITH_FIELDS = ("custom", "envoy_ai_gateway")
+"""Those whose keys are the operator's choice."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSource(Section):
@@ -27,8 +30,12 @@ class RequestSource(Section):
     def problems(self) -> Problems:
         if self.format == "custom" and "prompt_tokens" not in dict(self.fields):
             yield "fields", "format custom needs fields with prompt_tokens; add it"
-        if self.format != "custom" and self.fields:
-            yield "fields", f"only format custom has fields, this one is {self.format}; remove them"
+        if self.fields and self.format not in FORMATS_WITH_FIELDS:
+            known = " and ".join(FORMATS_WITH_FIELDS)
+            yield "fields", f"only formats {known} have fields, this one is {self.format}; remove them"
+        meant = [name for name, _ in self.fields if name in CUSTOM_LITERALS]
+        if meant and self.format == "envoy_ai_gateway":
+            yield f"fields.{meant[0]}", "only format custom has it; remove it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

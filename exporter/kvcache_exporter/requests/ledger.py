@@ -8,7 +8,7 @@ import msgspec
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import Outcome, RequestRecord, Sample, Skipped
+from kvcache_exporter.model import Aggregate, Outcome, RequestRecord, Sample, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices
@@ -27,6 +27,7 @@ class Health(msgspec.Struct):
 
     lines: int = 0
     failures: dict[str, int] = {}
+    skipped: dict[str, int] = {}
     rotations: int = 0
     newest: float | None = None
     """Largest timestamp of a record, Unix seconds."""
@@ -79,7 +80,7 @@ class Ledger:
     def add(self, entries: Sequence[Entry]) -> None:
         """Count decoded entries; each record in exactly one tally."""
         batches: dict[Group, list[RequestRecord]] = defaultdict(list)
-        others: list[Skipped | RecordError] = []
+        others: list[Aggregate | Skipped | RecordError] = []
         for entry in entries:
             if type(entry) is RequestRecord:
                 batches[entry[7:10]].append(entry)
@@ -97,13 +98,19 @@ class Ledger:
         for other in others:
             self._add_other(other)
 
-    def _add_other(self, entry: Skipped | RecordError) -> None:
+    def _add_other(self, entry: Aggregate | Skipped | RecordError) -> None:
         if isinstance(entry, RecordError):
             self.fail(entry.reason)
+        elif isinstance(entry, Aggregate):
+            place = self._place((entry.provider, entry.model_name, entry.group))
+            self._tally(place).add_aggregate(entry)
+            self._note_newest((entry.timestamp,))
         elif entry.reason in c.REQUEST_ERROR_REASONS:
             place = self._place((entry.provider, entry.model_name, entry.group))
             self._tally(place).add_error(entry.reason)
             self._note_newest((entry.timestamp,))
+        else:
+            self.health.skipped[entry.reason] = self.health.skipped.get(entry.reason, 0) + 1
 
     def fail(self, reason: str, count: int = 1) -> None:
         self.health.failures[reason] = self.health.failures.get(reason, 0) + count
@@ -183,6 +190,8 @@ class Ledger:
             yield Sample(
                 c.LOG_PARSE_FAILURES, (self.source, reason), float(self.health.failures.get(reason, 0))
             )
+        for reason in c.SKIP_REASONS:
+            yield Sample(c.LOG_SKIPPED, (self.source, reason), float(self.health.skipped.get(reason, 0)))
         if self.health.newest is not None:
             yield Sample(c.LOG_LAST_RECORD, source, self.health.newest)
         for group, tally in sorted(self.tallies.items()):

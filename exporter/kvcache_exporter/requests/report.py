@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kvcache_exporter.catalogue import REQUEST_ERROR_REASONS
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import OUTCOMES, RequestRecord, Skipped
+from kvcache_exporter.model import OUTCOMES, Aggregate, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit, classify
 from kvcache_exporter.requests.prices import Prices
@@ -33,6 +33,9 @@ class Totals:
     """Of requests whose cached tokens are known."""
     cached_tokens: int = 0
     written_tokens: int = 0
+    aggregates: int = 0
+    """Figures that cover many requests: their tokens are in the sums above, they are no requests."""
+    aggregate_prompt_tokens: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     ttft: dict[str, "array[float]"] = field(default_factory=lambda: defaultdict(lambda: array("d")))
     money: Money = field(default_factory=Money)
@@ -47,6 +50,14 @@ class Totals:
             self.cached_tokens += record.cached_tokens or 0
         if record.ttft_seconds is not None:
             self.ttft[outcome].append(record.ttft_seconds)
+
+    def add_aggregate(self, aggregate: Aggregate) -> None:
+        self.aggregates += 1
+        self.aggregate_prompt_tokens += aggregate.prompt_tokens
+        self.prompt_tokens += aggregate.prompt_tokens
+        self.known_prompt_tokens += aggregate.prompt_tokens
+        self.cached_tokens += aggregate.cached_tokens
+        self.written_tokens += aggregate.written_tokens or 0
 
     @property
     def uncached_tokens(self) -> int:
@@ -76,6 +87,8 @@ class Report:
         self.groups: dict[str, Totals] = {}
         self.failures: Counter[str] = Counter()
         """Lines that gave no record, by reason."""
+        self.skipped: Counter[str] = Counter()
+        """Entries that are no request or were counted before, by reason."""
         self.errors: Counter[str] = Counter()
         """Failed requests by reason."""
         self.slices: dict[int, list[int]] = {}
@@ -90,8 +103,11 @@ class Report:
                 self._add_record(entry)
             elif isinstance(entry, RecordError):
                 self.failures[entry.reason] += 1
-            elif isinstance(entry, Skipped) and entry.reason in REQUEST_ERROR_REASONS:
-                self.errors[entry.reason] += 1
+            elif isinstance(entry, Aggregate):
+                self.totals.add_aggregate(entry)
+                self._group(entry.group).add_aggregate(entry)
+            elif isinstance(entry, Skipped):
+                (self.errors if entry.reason in REQUEST_ERROR_REASONS else self.skipped)[entry.reason] += 1
 
     def _add_record(self, record: RequestRecord) -> None:
         outcome = classify(
@@ -125,7 +141,10 @@ class Report:
             "outcomes": {o: n for o in OUTCOMES if (n := self.totals.outcomes[o])},
             "ttft": {outcome: _quantiles(values) for outcome, values in ttft.items()},
             "ttft_all": _quantiles(every),
+            "aggregates": self.totals.aggregates,
+            "aggregate_prompt_tokens": self.totals.aggregate_prompt_tokens,
             "errors": dict(self.errors),
+            "skipped": dict(self.skipped),
             "parse_failures": dict(self.failures),
             "groups": [
                 {

@@ -6,7 +6,7 @@ counters of the last transaction. So after a crash nothing is counted twice and 
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvcache_exporter import catalogue as c
@@ -15,6 +15,7 @@ from kvcache_exporter.errors import RecordError
 from kvcache_exporter.exposition import Chunk, Renderer
 from kvcache_exporter.model import Sample
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
+from kvcache_exporter.requests.formats.seen import Seen
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.options import FollowOptions
 from kvcache_exporter.requests.outcome import FullHit
@@ -50,10 +51,13 @@ class LogSource:
         self.lag_bytes = 0
         """Bytes in the source's files that are not read yet."""
         self._format, self._options, self._store = form, options, store
-        self._spaces = {kind: f"{kind}/{options.name}" for kind in ("files", "ledger", "decoders")}
+        self._spaces = {kind: f"{kind}/{options.name}" for kind in ("files", "ledger", "decoders", "seen")}
         self.ledger = Ledger(options.name, options.full_hit, models=options.models, groups=options.groups)
         self.ledger.restore(store.load(self._spaces["ledger"]))
         self._decoders: dict[str, Decoder] = {}
+        self._seen = Seen()
+        self._seen.restore(store.load(self._spaces["seen"]))
+        self._decoding = replace(options.decoding, seen=self._seen)
         self._snapshots = store.load(self._spaces["decoders"])
         self._follower = Follower(
             options.paths,
@@ -106,7 +110,7 @@ class LogSource:
     def _decoder(self, file_key: str) -> Decoder:
         decoder = self._decoders.get(file_key)
         if decoder is None:
-            decoder = self._decoders[file_key] = self._format.decoder(self._options.decoding)
+            decoder = self._decoders[file_key] = self._format.decoder(self._decoding)
             if snapshot := self._snapshots.get(file_key):
                 decoder.restore(snapshot)
         return decoder
@@ -121,11 +125,14 @@ class LogSource:
         snapshots = {key: decoder.snapshot() for key, decoder in self._decoders.items()}
         changed = {key: held for key, held in snapshots.items() if held != self._snapshots.get(key, b"")}
         puts = self._in("files", positions) | self._in("ledger", self.ledger.changes())
-        puts |= self._in("decoders", changed)
+        seen, forgotten = self._seen.changes()
+        puts |= self._in("decoders", changed) | self._in("seen", seen)
         deletes = [(self._spaces[kind], key) for kind in ("files", "decoders") for key in gone]
+        deletes += [(self._spaces["seen"], key) for key in forgotten]
         self._store.commit(puts, deletes)
         self._follower.committed()
         self.ledger.committed()
+        self._seen.committed()
         self._snapshots.update(changed)
         self._dirty = False
 

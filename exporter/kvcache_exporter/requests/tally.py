@@ -8,7 +8,7 @@ import msgspec
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.model import OUTCOMES, Distribution, Outcome, RequestRecord, Sample
+from kvcache_exporter.model import OUTCOMES, Aggregate, Distribution, Outcome, RequestRecord, Sample
 from kvcache_exporter.requests.outcome import FullHit, classify
 from kvcache_exporter.requests.prices import Price
 from kvcache_exporter.requests.rewarm import Floor
@@ -79,6 +79,8 @@ class Tally(msgspec.Struct):
     diagnosed: dict[str, int] = {}
     """Requests by the reason their provider gave for a miss, and the tokens missed for it."""
     diagnosed_tokens: dict[str, int] = {}
+    aggregates: int = 0
+    """Figures that cover many requests: their tokens are in the sums above, in nothing else."""
     ttft: dict[str, Histogram] = {}
     duration: dict[str, Histogram] = {}
     computed_tokens: Histogram | None = None
@@ -124,13 +126,21 @@ class Tally(msgspec.Struct):
         ratios = [r / p for p, r in zip(prompt, cached, strict=True) if p]
         self.cached_ratio.add(ratios, c.RATIO_BUCKETS)
 
-    def _add_written(self, records: list[RequestRecord]) -> None:
+    def _add_written(self, records: Sequence[RequestRecord | Aggregate]) -> None:
         for record in records:
             split = dict(record.written_by_ttl)
             split["default"] = (record.written_tokens or 0) - sum(split.values())
             for ttl, tokens in split.items():
                 if tokens > 0:
                     self.written_tokens[ttl] = self.written_tokens.get(ttl, 0) + tokens
+
+    def add_aggregate(self, aggregate: Aggregate) -> None:
+        self.aggregates += 1
+        self.prompt_tokens += aggregate.prompt_tokens
+        self.cached_tokens += aggregate.cached_tokens
+        self.output_tokens += aggregate.output_tokens or 0
+        if aggregate.written_tokens:
+            self._add_written([aggregate])
 
     def add_error(self, reason: str) -> None:
         self.errors[reason] = self.errors.get(reason, 0) + 1
@@ -147,6 +157,7 @@ class Tally(msgspec.Struct):
             # All outcomes from the start: a series born above zero hides its first increase.
             for outcome in OUTCOMES:
                 yield Sample(c.REQUESTS, (*labels, outcome), float(self.outcomes.get(outcome, 0)))
+        if self.outcomes or self.aggregates:
             yield Sample(c.REQUEST_PROMPT_TOKENS, labels, float(self.prompt_tokens))
             yield Sample(c.REQUEST_CACHED_TOKENS, labels, float(self.cached_tokens))
             yield Sample(c.REQUEST_OUTPUT_TOKENS, labels, float(self.output_tokens))

@@ -171,7 +171,7 @@ def _samples(line: bytes) -> list[Mapping[str, object]]:
         try:
             sample = msgspec.json.decode(inner or b"")
         except FAILURES:
-            break
+            sample = None if samples else _columns(line)
         if isinstance(sample, list):
             sample = sample[0] if sample else None
             inner = msgspec.json.encode(sample)
@@ -180,6 +180,12 @@ def _samples(line: bytes) -> list[Mapping[str, object]]:
         samples.append(sample)
         inner = unwrapped(inner or b"")
     return samples
+
+
+def _columns(line: bytes) -> dict[str, object]:
+    """A line of text by its fields: logs in CSV are told by their header."""
+    text = line.decode(errors="replace").removeprefix("\ufeff")
+    return dict.fromkeys(text.strip().split(","))
 
 
 class Auto:

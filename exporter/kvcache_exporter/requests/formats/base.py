@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.model import Aggregate, RequestRecord, Skipped
+from kvcache_exporter.requests.formats.seen import Seen
 
-Entry = RequestRecord | Skipped | RecordError
+Entry = RequestRecord | Aggregate | Skipped | RecordError
 """What one log entry comes to. A RecordError is returned, not raised: one bad line never stops a batch."""
 
 
@@ -22,7 +23,9 @@ class DecoderOptions:
     provider: str = ""
     """Provider for records that carry none."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Only for `format: custom`: dotted path by field name."""
+    """Only for formats whose keys the operator chooses: dotted path by field name."""
+    seen: Seen = field(default_factory=Seen)
+    """Ids of the requests counted so far, one window for all files of a source."""
 
 
 class Decoder(Protocol):

@@ -1,0 +1,76 @@
+"""What container runtimes and log shippers wrap around other logs: the wrapping off, then as `auto`."""
+
+from collections.abc import Mapping, Sequence
+
+from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.requests.formats.auto import Auto
+from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
+from kvcache_exporter.requests.formats.paths import Paths
+from kvcache_exporter.requests.formats.values import label
+from kvcache_exporter.requests.framing import OVERFLOW, Framer
+
+
+class CarrierDecoder:
+    """Decodes the log inside; `group_by` may also name a field of the shipper's (`kubernetes.pod_name`).
+
+    Followed files and whole files come with the runtimes' wrapping already taken off, and a line that waits
+    for its other half is kept there: nothing of it is in this decoder's state.
+    """
+
+    def __init__(self, options: DecoderOptions, inner: Auto) -> None:
+        self._framer = Framer()
+        self._inner = inner.decoder(options)
+        self._outer = Paths((options.group_by,)).first if options.group_by else None
+
+    @property
+    def chosen(self) -> str:
+        """Name of the format inside; "" until a line tells."""
+        return self._inner.chosen
+
+    def decode(self, lines: Sequence[bytes]) -> list[Entry]:
+        """Entries that these lines finish."""
+        entries: list[Entry] = []
+        for record in self._framer.feed(list(lines)):
+            if record is OVERFLOW:
+                entries.append(RecordError("too_long", "the parts of the line are too long together"))
+                continue
+            entries += [self._seen_from_outside(entry, record) for entry in self._inner.decode([record])]
+        return entries
+
+    def _seen_from_outside(self, entry: Entry, record: bytes) -> Entry:
+        if isinstance(entry, RecordError):
+            # Containers print text beside their logs; only what starts like a record is a broken one.
+            text = entry.reason == "not_json" and record.lstrip()[:1] not in (b"{", b"[")
+            return Skipped("not_a_request") if text else entry
+        if self._outer is None or not isinstance(entry, RequestRecord) or entry.group:
+            return entry
+        return entry._replace(group=label(self._outer(record)))
+
+    def flush(self) -> list[Entry]:
+        """What the format inside holds back."""
+        return self._inner.flush()
+
+    def snapshot(self) -> bytes:
+        """That of the format inside."""
+        return self._inner.snapshot()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Raises StateError if the snapshot is not one of the format inside."""
+        self._inner.restore(snapshot)
+
+
+class Carrier:
+    """A way of wrapping; its lines count as what they carry."""
+
+    def __init__(self, name: str, inner: Auto) -> None:
+        self.name = name
+        self._inner = inner
+
+    def recognises(self, sample: Mapping[str, object]) -> bool:  # noqa: ARG002
+        """Nothing: `auto` itself looks inside and names the format it finds there."""
+        return False
+
+    def decoder(self, options: DecoderOptions) -> CarrierDecoder:
+        """A decoder that has not yet seen what is inside."""
+        return CarrierDecoder(options, self._inner)

@@ -1,0 +1,162 @@
+"""Codex's session files: token counts of each request, its model some lines earlier.
+
+A count is written again when only the rate limits changed; its cumulative total then stands still.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kvcache_exporter.errors import StateError
+from kvcache_exporter.model import Skipped
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.labels import Labeller
+from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.paths import Paths
+from kvcache_exporter.requests.formats.rows import Loose, Reading, foreign
+from kvcache_exporter.requests.formats.timestamps import timestamp
+from kvcache_exporter.requests.formats.values import Tokens, label
+
+
+class LastUsage(msgspec.Struct, gc=False):
+    """`last_token_usage`: one request, cached and written tokens included in its input."""
+
+    input_tokens: Tokens = None
+    cached_input_tokens: Tokens = None
+    cache_write_input_tokens: Tokens = None
+    output_tokens: Tokens = None
+
+
+class TotalUsage(msgspec.Struct, gc=False, frozen=True):
+    """`total_token_usage`: the whole session, so not bounded like a request's."""
+
+    input_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+class TokenInfo(msgspec.Struct, gc=False):
+    """`info`; null in lines that only tell the rate limits."""
+
+    total_token_usage: TotalUsage | Loose = None
+    last_token_usage: LastUsage | Loose = None
+
+
+class Payload(msgspec.Struct, gc=False):
+    """`payload`; what it holds depends on the line's type."""
+
+    type: Any = None
+    id: Any = None
+    model: Any = None
+    model_provider: Any = None
+    info: TokenInfo | Loose = None
+
+
+class CodexRow(msgspec.Struct, gc=False):
+    """One line."""
+
+    timestamp: Any = None
+    type: Any = None
+    payload: Payload | Loose = None
+
+
+class Context(msgspec.Struct, omit_defaults=True):
+    """What later lines need of earlier ones."""
+
+    session: str = ""
+    provider: str = ""
+    model_name: str = ""
+    total: TotalUsage | None = None
+
+
+_NOTHING = Context()
+
+
+class CodexDecoder(LineDecoder):
+    """Keeps the session's context from line to line."""
+
+    def __init__(self, options: DecoderOptions) -> None:
+        super().__init__(CodexRow)
+        self._labels = Labeller(options, "openai", provider_caching("openai")).labels
+        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._context = Context()
+
+    def _take(self, row: CodexRow, line: bytes, entries: list[Entry]) -> None:
+        payload, at = row.payload, timestamp(row.timestamp)
+        if not isinstance(row.type, str):
+            raise foreign("Codex's session files")
+        if not isinstance(payload, Payload):
+            entries.append(Skipped("not_a_request", timestamp=at))
+            return
+        self._follow(row.type, payload)
+        usage = payload.info.last_token_usage if isinstance(payload.info, TokenInfo) else None
+        if payload.type != "token_count" or not isinstance(usage, LastUsage) or usage.input_tokens is None:
+            entries.append(Skipped("not_a_request", timestamp=at))
+        elif self._is_repeated(payload):
+            entries.append(Skipped("duplicate", timestamp=at))
+        else:
+            entries.append(self._entry(usage, at, line))
+
+    def _follow(self, kind: str, payload: Payload) -> None:
+        context = self._context
+        if kind == "session_meta" and not context.session:  # a forked session repeats that of its origin
+            context.session, context.provider = label(payload.id), label(payload.model_provider)
+        elif kind == "turn_context":
+            context.model_name = label(payload.model) or context.model_name
+
+    def _is_repeated(self, payload: Payload) -> bool:
+        total = payload.info.total_token_usage if isinstance(payload.info, TokenInfo) else None
+        if not isinstance(total, TotalUsage):
+            return False
+        before, self._context.total = self._context.total, total
+        return before == total
+
+    def _entry(self, usage: LastUsage, at: float | None, line: bytes) -> Entry:
+        context = self._context
+        group = context.session if self._group_by is None else self._group_by(line)
+        reading = Reading(
+            prompt=usage.input_tokens,
+            cached=usage.cached_input_tokens,
+            written=usage.cache_write_input_tokens,
+            output=usage.output_tokens,
+            at=at,
+        )
+        return reading.entry(self._labels(context.provider, context.model_name, group))
+
+    def snapshot(self) -> bytes:
+        """The session's context."""
+        return b"" if self._context == _NOTHING else msgspec.json.encode(self._context)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Raises StateError if the snapshot is not one of this format."""
+        if not snapshot:
+            return
+        try:
+            self._context = msgspec.json.decode(snapshot, type=Context)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = "the saved state of a log of format codex_rollout is damaged: delete the state file"
+            raise StateError(message) from error
+
+
+_KINDS = frozenset({"session_meta", "turn_context", "event_msg", "response_item", "compacted"})
+
+
+class CodexRollout:
+    """The format."""
+
+    name = "codex_rollout"
+
+    def recognises(self, sample: Mapping[str, object]) -> bool:
+        """Whether the sample is a line of a session file."""
+        kind = sample.get("type")
+        return isinstance(kind, str) and kind in _KINDS and "payload" in sample
+
+    def decoder(self, options: DecoderOptions) -> Decoder:
+        """A decoder that keeps the session's context."""
+        return CodexDecoder(options)
+
+
+CODEX_ROLLOUT = CodexRollout()

@@ -1,0 +1,133 @@
+"""Envoy AI Gateway's access log. Its keys are the operator's choice: `fields` of the source names others.
+
+Token counts stand in the gateway's metadata only after a stream that ended well; whatever model is behind,
+input tokens include what was read and written.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kvcache_exporter.model import CUSTOM_PATHS
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.labels import Labeller
+from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
+from kvcache_exporter.requests.formats.paths import Paths
+from kvcache_exporter.requests.formats.rows import Reading, foreign
+from kvcache_exporter.requests.formats.timestamps import timestamp
+from kvcache_exporter.requests.formats.values import label, milliseconds, number, seconds, token
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "prompt_tokens": ("gen_ai.usage.input_tokens", "llm_input_token"),
+    "cached_tokens": ("gen_ai.usage.cache_read.input_tokens", "llm_cached_input_token"),
+    "written_tokens": ("gen_ai.usage.cache_creation.input_tokens", "llm_cache_creation_input_token"),
+    "output_tokens": ("gen_ai.usage.output_tokens", "llm_output_token"),
+    "ttft_ms": ("gen_ai.server.time_to_first_token_ms", "token_latency_ttft", "ttft"),
+    "ttft_seconds": (),
+    "duration_ms": ("duration", "dur_ms"),
+    "duration_seconds": (),
+    "timestamp": ("start_time", "time"),
+    "model_name": ("gen_ai.response.model", "response_model", "gen_ai.request.model", "model"),
+    "provider": ("gen_ai.provider.name", "backend_name"),
+    "group": ("route",),
+    "status": ("response_code", "status"),
+    "request_id": ("x-request-id",),
+}
+"""Keys of the project's examples and documentation, by field; the first that has a value counts."""
+_FLAGS = "response_flags"
+_DISCONNECTED = "DC"
+_BACKEND = re.compile(r"[^/]+/([^/]+)/route/.*")
+"""`namespace/backend/route/...`, which the gateway writes where a provider's name is due."""
+
+
+class _AnyObject(msgspec.Struct):
+    """Takes every object; the values are read by path."""
+
+
+class EnvoyDecoder(LineDecoder):
+    """Raises ValueError if `fields` names a field that there is not."""
+
+    def __init__(self, options: DecoderOptions) -> None:
+        super().__init__(_AnyObject)
+        check_keys(options.fields)
+        own = {name: (options.fields[name],) if name in options.fields else () for name in KEYS}
+        self._keys = {name: (*own[name], *keys) for name, keys in KEYS.items()}
+        if options.group_by:
+            self._keys["group"] = (options.group_by,)
+        every = (key for keys in self._keys.values() for key in keys)
+        self._read = Paths(dict.fromkeys((*every, _FLAGS))).read
+        self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
+
+    def _take(self, row: _AnyObject, line: bytes, entries: list[Entry]) -> None:  # noqa: ARG002
+        found = self._read(line)
+        value = {name: _first(found, keys) for name, keys in self._keys.items()}
+        if value["status"] is None and value["prompt_tokens"] is None:
+            raise foreign("Envoy AI Gateway's access log")
+        reading = _reading(value, found[_FLAGS])
+        labels = self._labels(reading.provider, reading.model, reading.group)
+        entries.append(reading.entry(labels))
+
+
+def check_keys(fields: Mapping[str, str]) -> None:
+    """Raises ValueError that says which entry of the table is wrong and what would be right."""
+    for name in fields:
+        if name not in CUSTOM_PATHS:
+            raise ValueError(f"fields: unknown field {name!r}: use {', '.join(CUSTOM_PATHS)}")
+
+
+def _first(found: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    """The first value; Envoy writes "-" for none."""
+    return next((found[key] for key in keys if found[key] not in (None, "-", "")), None)
+
+
+def _reading(value: Mapping[str, Any], flags: object) -> Reading:
+    prompt, model = token(value["prompt_tokens"]), value["model_name"]
+    left = isinstance(flags, str) and _DISCONNECTED in flags.split(",")
+    backend = _BACKEND.fullmatch(label(value["provider"]))
+    return Reading(
+        prompt=prompt,
+        cached=token(value["cached_tokens"]),
+        written=token(value["written_tokens"]),
+        output=token(value["output_tokens"]),
+        ttft=_time(value["ttft_seconds"], value["ttft_ms"]),
+        duration=_time(value["duration_seconds"], value["duration_ms"]),
+        at=timestamp(value["timestamp"]),
+        provider=backend[1] if backend else value["provider"],
+        model=model,
+        group=value["group"],
+        status=value["status"],
+        ending="client_disconnect" if left else "",
+        request_id=value["request_id"],
+        skip="not_a_request" if prompt is None and model is None and not _failed(value["status"]) else "",
+    )
+
+
+def _failed(status: object) -> bool:
+    code = number(status)
+    return code is not None and code >= 400
+
+
+def _time(in_seconds: object, in_milliseconds: object) -> float | None:
+    return seconds(in_seconds) if number(in_seconds) is not None else milliseconds(in_milliseconds)
+
+
+class EnvoyAiGateway:
+    """The format."""
+
+    name = "envoy_ai_gateway"
+
+    def recognises(self, sample: Mapping[str, object]) -> bool:
+        """Whether the sample has one of the usual keys; with keys of the operator's, name the format."""
+        return any(key in sample for key in KEYS["prompt_tokens"]) or (
+            "response_flags" in sample and "gen_ai.request.model" in sample
+        )
+
+    def decoder(self, options: DecoderOptions) -> Decoder:
+        """A decoder that holds nothing back; raises ValueError if `fields` cannot be used."""
+        return EnvoyDecoder(options)
+
+
+ENVOY_AI_GATEWAY = EnvoyAiGateway()

@@ -1,0 +1,115 @@
+"""Logs of gateways and services that write one object a request, each with keys of its own.
+
+A format of this family is a row Struct and a function that reads it; what is the same for all is done here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.labels import Labeller, Labels
+from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
+from kvcache_exporter.requests.formats.paths import Paths
+from kvcache_exporter.requests.formats.statuses import failure_of_status, status_word
+from kvcache_exporter.requests.formats.values import label, refusal
+
+Loose = list[Any] | str | float | bool | None
+"""What may stand in a row in place of an object, so that only that object is missing."""
+
+
+class Reading(msgspec.Struct, gc=False):
+    """What one row says of a request; prompt tokens include what was read and written."""
+
+    prompt: int | None = None
+    cached: int | None = None
+    written: int | None = None
+    output: int | None = None
+    written_by_ttl: tuple[tuple[str, int], ...] = ()
+    ttft: float | None = None
+    duration: float | None = None
+    at: float | None = None
+    provider: Any = None
+    model: Any = None
+    group: Any = None
+    status: Any = None
+    """HTTP code or word; a failure makes the row no record."""
+    ending: str = ""
+    """How a request ended that counts all the same (`cancelled`)."""
+    request_id: Any = None
+    skip: str = ""
+    """Reason for which the row is no record, where the status does not tell."""
+
+    def entry(self, labels: Labels) -> Entry:
+        """The record, or why there is none. Raises RecordError for counts that cannot be."""
+        provider, model_name, group, granule, minimum = labels
+        reason = self.skip or failure_of_status(self.status)
+        if reason:
+            return Skipped(reason, label(self.status), provider, model_name, group, self.at)
+        known = self.prompt is not None
+        if self.prompt is not None and (self.cached or 0) + (self.written or 0) > self.prompt:
+            raise refusal(self.prompt)
+        return RequestRecord(
+            prompt_tokens=self.prompt,
+            cached_tokens=self.cached if known else None,
+            written_tokens=self.written if known else None,
+            output_tokens=self.output,
+            ttft_seconds=self.ttft,
+            duration_seconds=self.duration,
+            timestamp=self.at,
+            provider=provider,
+            model_name=model_name,
+            group=group,
+            status=self.ending or status_word(self.status),
+            request_id=label(self.request_id),
+            written_by_ttl=self.written_by_ttl if known else (),
+            granule=granule,
+            minimum_tokens=minimum,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class RowFormat:
+    """A format whose rows stand by themselves."""
+
+    name: str
+    row: type[msgspec.Struct]
+    read: Callable[[Any], Reading]
+    """Raises RecordError("no_usage") for rows that are none of this format."""
+    looks: Callable[[Mapping[str, Any]], bool]
+    """Whether a decoded entry looks like this format."""
+    provider: str = ""
+    contract: Caching = UNKNOWN_CONTRACT
+
+    def recognises(self, sample: Mapping[str, object]) -> bool:
+        """Whether the sample looks like this format."""
+        return self.looks(sample)
+
+    def decoder(self, options: DecoderOptions) -> Decoder:
+        """A decoder that holds nothing back."""
+        return RowDecoder(self, options)
+
+
+class RowDecoder(LineDecoder):
+    """Decodes rows of one format."""
+
+    def __init__(self, format_: RowFormat, options: DecoderOptions) -> None:
+        super().__init__(format_.row)
+        self._read = format_.read
+        self._labels = Labeller(options, format_.provider, format_.contract).labels
+        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+
+    def _take(self, row: Any, line: bytes, entries: list[Entry]) -> None:
+        reading = self._read(row)
+        group = reading.group if self._group_by is None else self._group_by(line)
+        entries.append(reading.entry(self._labels(reading.provider, reading.model, group)))
+
+
+def foreign(name: str) -> RecordError:
+    """What a `read` raises for a row of another log."""
+    return RecordError("no_usage", f"the entry is none of {name}")

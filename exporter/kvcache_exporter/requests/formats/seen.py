@@ -1,0 +1,76 @@
+"""Ids of requests that were counted, for formats that write a request more than once.
+
+One window serves all files of a source: agents copy lines of an old session into the file of the new one.
+"""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import msgspec
+
+from kvcache_exporter.errors import StateError
+
+_SEGMENT = 1024
+_SEGMENTS = 128
+
+
+class Seen:
+    """Remembers the last 131,072 ids as 64-bit hashes, about 10 MB.
+
+    What changed goes into the state file by segments, so that a busy source does not write all of it with
+    every commit.
+    """
+
+    def __init__(self) -> None:
+        self._segments: dict[int, list[int]] = {}
+        self._known: set[int] = set()
+        self._changed: set[int] = set()
+        self._dropped: set[int] = set()
+
+    def add(self, kind: str, request_id: str) -> bool:
+        """Whether the id was not there yet; `kind` keeps the ids of different logs apart."""
+        digest = int.from_bytes(blake2b(f"{kind}\0{request_id}".encode(), digest_size=8).digest())
+        if digest in self._known:
+            return False
+        self._known.add(digest)
+        number = self._open_segment()
+        self._segments[number].append(digest)
+        self._changed.add(number)
+        return True
+
+    def _open_segment(self) -> int:
+        number = max(self._segments, default=0)
+        if len(self._segments.get(number, ())) >= _SEGMENT:
+            number += 1
+        self._segments.setdefault(number, [])
+        if len(self._segments) > _SEGMENTS:
+            oldest = min(self._segments)
+            self._known.difference_update(self._segments.pop(oldest))
+            self._changed.discard(oldest)
+            self._dropped.add(oldest)
+        return number
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def changes(self) -> tuple[dict[str, bytes], set[str]]:
+        """Bytes by key to put into the state file, and keys to delete from it, since `committed`."""
+        puts = {str(number): msgspec.msgpack.encode(self._segments[number]) for number in self._changed}
+        return puts, set(map(str, self._dropped))
+
+    def committed(self) -> None:
+        """What `changes` last gave is in the state file."""
+        self._changed.clear()
+        self._dropped.clear()
+
+    def restore(self, saved: Mapping[str, bytes]) -> None:
+        """Raises StateError if that is not what `changes` gave."""
+        try:
+            for key, data in saved.items():
+                self._segments[int(key)] = msgspec.msgpack.decode(data, type=list[int])
+        except (ValueError, msgspec.DecodeError) as error:
+            raise StateError(
+                f"the saved ids of counted requests cannot be read ({error}); "
+                "move the file at state.path away to begin anew, or run the version that wrote it"
+            ) from error
+        self._known.update(*self._segments.values())
