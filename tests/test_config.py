@@ -303,3 +303,15 @@ def documented_keys() -> dict[str, tuple[str, str]]:
 
 def test_the_docs_list_every_key_with_its_type_and_default() -> None:
     assert documented_keys() == every_key()
+
+
+def test_fields_are_for_formats_whose_keys_the_operator_chooses(tmp_path: Path) -> None:
+    """Envoy's access log takes paths, but always counts inclusively: what only custom has is refused."""
+    file = tmp_path / "kvcache.yaml"
+    line = "requests:\n  - {name: a, format: envoy_ai_gateway, paths: [a], fields: {prompt_tokens: in%s}}\n"
+    file.write_text(line % "", encoding="utf-8")
+    (source,) = load_config(file, engines=ENGINES, formats=("envoy_ai_gateway",)).requests
+    assert source.fields == (("prompt_tokens", "in"),)
+    file.write_text(line % ", granule: '16'", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"fields\.granule: only format custom has it; remove it"):
+        load_config(file, engines=ENGINES, formats=("envoy_ai_gateway",))

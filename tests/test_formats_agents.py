@@ -248,6 +248,7 @@ Sessions.TestCase.settings = settings(max_examples=40, stateful_step_count=25, d
 test_sessions = Sessions.TestCase
 
 
+@settings(deadline=None)
 @given(
     lines=st.lists(st.tuples(IDS, st.integers(0, 500), st.sampled_from("ab")), max_size=30),
     cut=st.integers(0, 30),

@@ -8,8 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from kvcache_exporter.model import CUSTOM_PATHS
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.labels import Labeller
@@ -43,30 +41,25 @@ _BACKEND = re.compile(r"[^/]+/([^/]+)/route/.*")
 """`namespace/backend/route/...`, which the gateway writes where a provider's name is due."""
 
 
-class _AnyObject(msgspec.Struct):
-    """Takes every object; the values are read by path."""
-
-
 class EnvoyDecoder(LineDecoder):
     """Raises ValueError if `fields` names a field that there is not."""
 
     def __init__(self, options: DecoderOptions) -> None:
-        super().__init__(_AnyObject)
+        super().__init__(dict[str, Any])
         check_keys(options.fields)
-        own = {name: (options.fields[name],) if name in options.fields else () for name in KEYS}
-        self._keys = {name: (*own[name], *keys) for name, keys in KEYS.items()}
-        if options.group_by:
-            self._keys["group"] = (options.group_by,)
-        every = (key for keys in self._keys.values() for key in keys)
-        self._read = Paths(dict.fromkeys((*every, _FLAGS))).read
+        self._own = {**options.fields, **({"group": options.group_by} if options.group_by else {})}
+        self._read = Paths(dict.fromkeys(self._own.values())).read
         self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
 
-    def _take(self, row: _AnyObject, line: bytes, entries: list[Entry]) -> None:  # noqa: ARG002
-        found = self._read(line)
-        value = {name: _first(found, keys) for name, keys in self._keys.items()}
+    def _take(self, row: dict[str, Any], line: bytes, entries: list[Entry]) -> None:
+        value = {name: _first(row, keys) for name, keys in KEYS.items()}
+        if self._own:
+            found = self._read(line)
+            own = {name: _first(found, (path,)) for name, path in self._own.items()}
+            value |= {name: text for name, text in own.items() if text is not None}
         if value["status"] is None and value["prompt_tokens"] is None:
             raise foreign("Envoy AI Gateway's access log")
-        reading = _reading(value, found[_FLAGS])
+        reading = _reading(value, row.get(_FLAGS))
         labels = self._labels(reading.provider, reading.model, reading.group)
         entries.append(reading.entry(labels))
 
@@ -80,7 +73,11 @@ def check_keys(fields: Mapping[str, str]) -> None:
 
 def _first(found: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
     """The first value; Envoy writes "-" for none."""
-    return next((found[key] for key in keys if found[key] not in (None, "-", "")), None)
+    for key in keys:
+        value = found.get(key)
+        if value is not None and value not in ("-", ""):
+            return value
+    return None
 
 
 def _reading(value: Mapping[str, Any], flags: object) -> Reading:

@@ -31,11 +31,11 @@ class _Wrapper(msgspec.Struct):
 class LineDecoder:
     """The part of a decoder that all formats share; a format defines `_take`.
 
-    `row` is a Struct whose counts are `values.Tokens` and whose other fields take any JSON, so that an object
-    fails to decode only if a count is none.
+    `row` is a type for objects, most often a Struct whose counts are `values.Tokens` and whose other fields
+    take any JSON, so that an object fails to decode only if a count is none.
     """
 
-    def __init__(self, row: type[msgspec.Struct]) -> None:
+    def __init__(self, row: type[msgspec.Struct] | type[dict[str, Any]]) -> None:
         self._decode_row: Any = msgspec.json.Decoder(row, strict=False).decode  # numeric strings
 
     def _take(self, row: Any, line: bytes, entries: list[Entry]) -> None:
