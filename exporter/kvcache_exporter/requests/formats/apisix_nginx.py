@@ -38,7 +38,7 @@ class AccessRow(msgspec.Struct, gc=False):
 
 
 def _read(row: AccessRow) -> Reading:
-    if row.request_time is None and row.status is None:
+    if row.request_time is None and row.llm_prompt_tokens is None and row.usage_prompt is None:
         raise foreign("an access log of APISIX or NGINX")
     prompt = _count(row.llm_prompt_tokens) or _count(row.usage_prompt) or None
     reading = Reading(

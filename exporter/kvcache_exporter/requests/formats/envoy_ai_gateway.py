@@ -36,6 +36,8 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 """Keys of the project's examples and documentation, by field; the first that has a value counts."""
 _FLAGS = "response_flags"
+_TELLING = (*KEYS["prompt_tokens"], "gen_ai.request.model", "response_code", _FLAGS)
+"""Keys of which one stands in every line, also without counts."""
 _DISCONNECTED = "DC"
 _BACKEND = re.compile(r"[^/]+/([^/]+)/route/.*")
 """`namespace/backend/route/...`, which the gateway writes where a provider's name is due."""
@@ -57,7 +59,7 @@ class EnvoyDecoder(LineDecoder):
             found = self._read(line)
             own = {name: _first(found, (path,)) for name, path in self._own.items()}
             value |= {name: text for name, text in own.items() if text is not None}
-        if value["status"] is None and value["prompt_tokens"] is None:
+        if value["prompt_tokens"] is None and not any(key in row for key in _TELLING):
             raise foreign("Envoy AI Gateway's access log")
         reading = _reading(value, row.get(_FLAGS))
         labels = self._labels(reading.provider, reading.model, reading.group)
