@@ -188,6 +188,9 @@ def test_envoy_takes_the_keys_of_the_operator() -> None:
               "model_name": "m"}  # fmt: skip
     entry = record("envoy_ai_gateway", line, DecoderOptions(fields=fields))
     assert (counts(entry), entry.duration_seconds, entry.model_name) == ((5000, 4900, None, 7), 0.9, "gpt")
+    (failed,) = decode("envoy_ai_gateway", [b'{"code": 503, "in": "-"}'], DecoderOptions(fields=fields))
+    assert isinstance(failed, Skipped)
+    assert failed.reason == "server_error"
     with pytest.raises(ValueError, match=r"unknown field 'promt'.*use prompt_tokens"):
         get_format("envoy_ai_gateway").decoder(DecoderOptions(fields={"promt": "in"}))
 

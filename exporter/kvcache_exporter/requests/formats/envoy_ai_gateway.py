@@ -55,15 +55,18 @@ class EnvoyDecoder(LineDecoder):
 
     def _take(self, row: dict[str, Any], line: bytes, entries: list[Entry]) -> None:
         value = {name: _first(row, keys) for name, keys in KEYS.items()}
-        if self._own:
-            found = self._read(line)
-            own = {name: _first(found, (path,)) for name, path in self._own.items()}
-            value |= {name: text for name, text in own.items() if text is not None}
-        if value["prompt_tokens"] is None and not any(key in row for key in _TELLING):
+        own = self._own_values(line) if self._own else {}
+        if not own and not any(key in row for key in _TELLING):
             raise foreign("Envoy AI Gateway's access log")
+        value |= own
         reading = _reading(value, row.get(_FLAGS))
         labels = self._labels(reading.provider, reading.model, reading.group)
         entries.append(reading.entry(labels))
+
+    def _own_values(self, line: bytes) -> dict[str, Any]:
+        found = self._read(line)
+        values = {name: _first(found, (path,)) for name, path in self._own.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def check_keys(fields: Mapping[str, str]) -> None:
