@@ -282,7 +282,6 @@ def test_a_bad_span_costs_only_itself() -> None:
 # Sums.
 def ledger_of(entries: list[Entry]) -> dict[str, float]:
     ledger = Ledger("s", FullHit())
-    ledger.add([])
     ledger.tick(0.0)
     ledger.add(entries)
     ledger.tick(30.0)
@@ -303,6 +302,7 @@ def test_aggregates_feed_token_rates_only() -> None:
     assert page[c.REQUEST_CACHED_TOKENS.name] == 128_000
     assert page[c.REQUEST_WRITTEN_TOKENS.name] == 12_000
     assert page[c.REQUEST_OUTPUT_TOKENS.name] == 10_000
+    assert page[c.TOKEN_HIT_RATIO.name] == pytest.approx(0.64 * 2 * len(c.WINDOWS))  # of two models
     assert not {c.REQUESTS.name, c.REQUEST_CACHED_RATIO.name, c.REQUEST_HIT_RATIO.name} & page.keys()
 
 
