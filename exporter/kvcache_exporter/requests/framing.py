@@ -18,6 +18,7 @@ OVERFLOW: Final = b"\x00too long\x00"
 
 _DOCKER = b'{"log":'
 _PREFIX = itemgetter(slice(0, len(_DOCKER)))
+_SUFFIX = itemgetter(slice(-2, None))
 _BOM = b"\xef\xbb\xbf"
 _ARRAY_ENDS = (b",", b"]", b",\r", b"]\r")
 _CRI = re.compile(
@@ -127,12 +128,14 @@ class Framer:
 def is_plain(lines: list[bytes]) -> bool:
     """Whether every line starts a JSON object that is neither wrapped nor part of an array.
 
-    Elements of an array end with a comma. Looking at the first line is enough: an array that starts later in
-    the batch starts with a bracket.
+    Elements of an array end with a comma or a bracket.
     """
-    if not lines or lines[0].endswith(_ARRAY_ENDS):
-        return False
-    return _all_objects(set(map(_PREFIX, lines)))
+    ends = set(map(_SUFFIX, lines))
+    return bool(lines) and not any(map(_ends_element, ends)) and _all_objects(set(map(_PREFIX, lines)))
+
+
+def _ends_element(suffix: bytes) -> bool:
+    return suffix.endswith(_ARRAY_ENDS)
 
 
 def _all_objects(prefixes: Iterable[bytes]) -> bool:
