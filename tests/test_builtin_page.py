@@ -4,6 +4,7 @@ import re
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,6 +18,12 @@ from kvcache_exporter.model import RequestRecord
 SOURCES = Path(assets.__file__).parent
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
 MOST_BYTES = 150_000
+
+
+class Ratios(NamedTuple):
+    token_hit_ratio: float | None
+    request_hit_ratio: float | None
+    gap: float | None = None
 
 
 class Parsed(HTMLParser):
@@ -45,7 +52,11 @@ class Parsed(HTMLParser):
         (formats.percent(0.0), "0.0 %"),
         (formats.percent(0.45678), "45.7 %"),
         (formats.points(-0.1), "-10.0 pp"),
-        (formats.points(None), "no traffic"),
+        (formats.gap(Ratios(0.5, 0.25, 0.25)), "+25.0 pp"),
+        (formats.gap(Ratios(None, None)), "no traffic"),
+        (formats.gap(Ratios(0.5, None)), "not told"),
+        (formats.by_requests(Ratios(None, None)), "no traffic"),
+        (formats.by_requests(Ratios(0.5, None)), "not told"),
         (formats.usage(0.999), "100 %"),
         (formats.number(None), "not told"),
         (formats.number(0), "0"),
@@ -114,7 +125,7 @@ def test_figures_of_the_demo_stand_in_the_tables_as_the_summary_has_them() -> No
     assert requests is not None
     windows = list(engines.windows.values())
     assert f"tokens, by engines{''.join(formats.percent(w.token_hit_ratio) for w in windows)}" in text
-    assert f"gap, by engines{''.join(formats.points(w.gap) for w in windows)}" in text
+    assert f"gap, by engines{''.join(map(formats.gap, windows))}" in text
     assert f"preemptions{''.join(formats.rate(w.preemptions_per_second) for w in windows)}" in text
     for outcome, latency in requests.ttft["5m"].items():
         p99 = formats.at_most(latency.estimates.p99_at_most_seconds, latency.edges_seconds[-1])
@@ -171,7 +182,7 @@ def test_a_big_fleet_gives_a_bounded_page_that_counts_the_rest(big_fleet: Watche
     html = page(big_fleet.summary())
     text = Parsed(html).text
     assert "680 more replicas not shown" in text
-    assert "280 more targets not shown" in text
+    assert "290 more targets not shown" in text
     assert "181 more groups not shown" in text
     assert text.count("organisation/some-model-") <= 32 + 20
     everything = len(html) + sum(len(asset.body) for asset in assets.ASSETS.values())

@@ -176,6 +176,14 @@ def test_a_key_with_more_cached_than_prompt_tokens_is_left_out_and_makes_the_mod
     assert later.data_quality.anomalies[0].total == 1
 
 
+def test_targets_that_miss_the_same_families_are_one_line() -> None:
+    quality = two_replicas().summary().data_quality
+    assert (quality.incomplete_targets, quality.families.total) == (3, 1)
+    line = quality.families.shown[0]
+    assert (line.targets, line.target, line.deprecated) == (3, "a", [])
+    assert "num_requests_running" in line.missing
+
+
 def test_engines_that_count_lookups_are_suspect() -> None:
     page = (DOCS.parent / "tests/fixtures/engines/vllm-0.10.2/page.prom").read_bytes()
     watched = Watched()
@@ -207,6 +215,10 @@ def test_recovery_is_a_share_of_the_rate_at_which_it_counts_as_warm() -> None:
     start = watched.summary().cold.starts.shown[0]
     assert (start.target, start.phase, start.reason) == ("new", "cold", "first seen")
     assert start.recovery_ratio == pytest.approx(0.16 / (0.8 * 0.8))
+    watched.collector("new").page(vllm_page(90_000, 80_000), BEGAN + 1000)
+    watched.tick(BEGAN + 1000)
+    start = watched.summary().cold.starts.shown[0]
+    assert (start.phase, start.recovery_ratio, start.warmup_seconds) == ("warm", None, 100)
 
 
 def record(group: str, prompt: int, cached: int | None, model: str = "m", ttft: float = 0.1) -> RequestRecord:

@@ -1,6 +1,7 @@
 """How the page writes numbers: with their units, and in words where there is none."""
 
 from datetime import UTC, datetime
+from typing import Protocol
 
 NO_TRAFFIC = "no traffic"
 NOT_TOLD = "not told"
@@ -11,9 +12,36 @@ def percent(value: float | None) -> str:
     return NO_TRAFFIC if value is None else f"{100 * value:.1f} %"
 
 
-def points(value: float | None) -> str:
+class Ratios(Protocol):
+    """Hit rates of the same traffic."""
+
+    @property
+    def token_hit_ratio(self) -> float | None: ...
+
+    @property
+    def request_hit_ratio(self) -> float | None: ...
+
+
+def by_requests(ratios: Ratios) -> str:
+    """Where there is a rate by tokens there is traffic: then the one by requests is missing as not told."""
+    missing = ratios.request_hit_ratio is None and ratios.token_hit_ratio is not None
+    return NOT_TOLD if missing else percent(ratios.request_hit_ratio)
+
+
+class Gap(Ratios, Protocol):
+    """Hit rates with their difference."""
+
+    @property
+    def gap(self) -> float | None: ...
+
+
+def gap(ratios: Gap) -> str:
+    return by_requests(ratios) if ratios.gap is None else points(ratios.gap)
+
+
+def points(value: float) -> str:
     """A difference of two ratios, in percentage points."""
-    return NO_TRAFFIC if value is None else f"{100 * value:+.1f} pp"
+    return f"{100 * value:+.1f} pp"
 
 
 def usage(value: float | None) -> str:

@@ -43,11 +43,9 @@ def notices(summary: Summary) -> Iterator[Notice]:
     yield from _of_logs(quality)
     if quality.discovery_problems.total:
         yield Notice("Targets could not be looked up.", "KVCacheTargetsMissing")
-    if quality.families.total:
-        yield Notice(
-            f"{_some(quality.families.total, quality.targets, 'target')} without families that are expected.",
-            "KVCacheAdapterDrift",
-        )
+    if quality.incomplete_targets:
+        some = _some(quality.incomplete_targets, quality.targets, "target")
+        yield Notice(f"{some} with missing or renamed families.", "KVCacheAdapterDrift")
 
 
 def _of_logs(quality: DataQuality) -> Iterator[Notice]:

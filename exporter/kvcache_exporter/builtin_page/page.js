@@ -89,7 +89,7 @@
     });
     return {
       width, height: HEIGHT, scales, axes, tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
-      cursor: { drag: { x: false, y: false } }, legend: { live: true },
+      hooks: { ready: [(chart) => newest(chart, kind)] }, cursor: { drag: { x: false, y: false } }, legend: { live: true },
       series: [
         { label: kind.xText ? "within" : "UTC", value: kind.xText ? (_, v) => kind.xText(v) : "{HH}:{mm}:{ss}" },
         ...kind.series.map(([label, name, , scale]) => ({ label, scale, stroke: color(name), width: 1.5,

@@ -13,13 +13,15 @@ from kvcache_exporter.summary.schema import Summary
 
 _DOCS = "https://github.com/kvcache-exporter/kvcache-exporter/blob/main"
 _CHART_WINDOW = "5m"
+_DOWN_SHOWN = 10
 _FILTERS = (
     formats.at_most,
+    formats.by_requests,
     formats.clock,
     formats.duration,
+    formats.gap,
     formats.number,
     formats.percent,
-    formats.points,
     formats.rate,
     formats.size,
     formats.usage,
@@ -67,6 +69,7 @@ def _environment() -> Environment:
         "windows": tuple(WINDOWS),
         "outcomes": OUTCOMES,
         "phases": PHASES,
+        "down_shown": _DOWN_SHOWN,
         "no_traffic": formats.NO_TRAFFIC,
     }
     return environment

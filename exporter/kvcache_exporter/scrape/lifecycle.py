@@ -140,7 +140,7 @@ class Lifecycle:
         recovered = self.recovery is not None and self.recovery >= 1.0
         if not recovered and now - began < self.rule.max_duration:
             return False
-        life.phase, life.warmup = "warm", now - began
+        life.phase, life.warmup, self.recovery = "warm", now - began, None
         if life.recent:
             life.recent[-1].warm_at = now
         return True

@@ -9,6 +9,7 @@ from kvcache_exporter.model import OUTCOMES
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.summary import schema, tables
+from kvcache_exporter.summary.figures import Scope
 from kvcache_exporter.summary.gains import FLEET, Gains, Model, Series, in_buckets
 from kvcache_exporter.summary.replicas import ModelPart, View, largest, total, view
 from kvcache_exporter.summary.scopes import (
@@ -157,7 +158,7 @@ class Recorder:
         return schema.History(model_name=model, at=trail.at, **columns)
 
 
-def _weight(one: schema.Scope) -> float:
+def _weight(one: Scope) -> float:
     """Prompt tokens or requests of the last hour: busy models first."""
     by_engines = one.engines.windows["1h"].prompt_tokens if one.engines else 0.0
     return by_engines or (one.requests.windows["1h"].requests if one.requests else 0.0)

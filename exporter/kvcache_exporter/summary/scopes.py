@@ -11,7 +11,7 @@ from kvcache_exporter.requests.ledger import GroupIncreases, Ledger
 from kvcache_exporter.scrape.derive import ratio
 from kvcache_exporter.scrape.requests import RequestIncreases
 from kvcache_exporter.scrape.summary import summary_of, token_totals
-from kvcache_exporter.summary import schema
+from kvcache_exporter.summary import figures, schema
 from kvcache_exporter.summary.gains import FLEET, MOST_MODELS, OTHER, Gains, Model, Series, in_buckets
 from kvcache_exporter.summary.replicas import ModelPart, View, largest, total
 
@@ -74,18 +74,18 @@ def _add_target(scopes: dict[Model, Parts], view: View, names: Names) -> None:
                 scopes[model].groups[window].append(gained)
 
 
-def scope(model: Model, parts: Parts, gains: Gains) -> schema.Scope:
-    return schema.Scope(
+def scope(model: Model, parts: Parts, gains: Gains) -> figures.Scope:
+    return figures.Scope(
         model_name=model,
         engines=_engines(model, parts, gains) if parts.views else None,
         requests=_requests(model, parts, gains) if parts.sources else None,
     )
 
 
-def _engines(model: Model, parts: Parts, gains: Gains) -> schema.Engines:
+def _engines(model: Model, parts: Parts, gains: Gains) -> figures.Engines:
     up = [view for view in parts.views if view.up]
     basis = sorted({view.basis for view in up if view.basis})
-    return schema.Engines(
+    return figures.Engines(
         targets=len(parts.views),
         targets_up=len(up),
         targets_cold=sum(view.phase == "cold" for view in parts.views),
@@ -100,21 +100,21 @@ def _engines(model: Model, parts: Parts, gains: Gains) -> schema.Engines:
     )
 
 
-def engine_window(parts: Parts, window: str) -> schema.EngineWindow:
+def engine_window(parts: Parts, window: str) -> figures.EngineWindow:
     found = [one for part in parts.models for one in part.increases.get(window, ())]
     summary = summary_of(found)
-    return schema.EngineWindow(
+    return figures.EngineWindow(
         **summary._asdict(),
         gap=_gap(summary.token_hit_ratio, summary.request_hit_ratio),
         prompt_tokens=token_totals(found)[1],
     )
 
 
-def request_window(parts: Parts, window: str) -> schema.RequestWindow:
+def request_window(parts: Parts, window: str) -> figures.RequestWindow:
     found = parts.groups.get(window, ())
     cached, prompt, full, known = (sum(column) for column in zip((0.0,) * 4, *found, strict=True))
     by_tokens, by_requests = ratio(cached, prompt), ratio(full, known)
-    return schema.RequestWindow(
+    return figures.RequestWindow(
         token_hit_ratio=by_tokens,
         request_hit_ratio=by_requests,
         gap=_gap(by_tokens, by_requests),
@@ -122,8 +122,8 @@ def request_window(parts: Parts, window: str) -> schema.RequestWindow:
     )
 
 
-def _requests(model: Model, parts: Parts, gains: Gains) -> schema.Requests:
-    return schema.Requests(
+def _requests(model: Model, parts: Parts, gains: Gains) -> figures.Requests:
+    return figures.Requests(
         sources=sorted(parts.sources),
         windows={window: request_window(parts, window) for window in c.WINDOWS},
         outcomes={window: _outcomes(gains, model, window) for window in LATENCY_WINDOWS},
@@ -138,7 +138,7 @@ def _outcomes(gains: Gains, model: Model, window: str) -> dict[str, int]:
 
 def _latencies(
     gains: Gains, model: Model, kind: str, names: Sequence[str]
-) -> dict[str, dict[str, schema.Latency]]:
+) -> dict[str, dict[str, figures.Latency]]:
     return {
         window: {
             name: latency(state)
@@ -149,13 +149,15 @@ def _latencies(
     }
 
 
-def latency(state: Distribution) -> schema.Latency:
+def latency(state: Distribution) -> figures.Latency:
     p50, p95, p99 = (None if (edge := quantile(state, q)) == INF else edge for q in (0.5, 0.95, 0.99))
-    return schema.Latency(
+    return figures.Latency(
         count=round(state.counts[-1]),
         edges_seconds=list(state.edges),
         counts=[round(count) for count in in_buckets(state)],
-        estimates=schema.Estimates(p50_at_most_seconds=p50, p95_at_most_seconds=p95, p99_at_most_seconds=p99),
+        estimates=figures.Estimates(
+            p50_at_most_seconds=p50, p95_at_most_seconds=p95, p99_at_most_seconds=p99
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """The lists of the summary: cold starts, worst replicas, worst groups, and what makes figures doubtful."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
@@ -134,23 +134,32 @@ def data_quality(
         for view in views
         if not view.up
     ]
+    families = _families(views)
     return schema.DataQuality(
         targets=len(views),
         down=listed(down),
         anomalies=anomaly_counts(FLEET, gains, totals),
-        families=listed(_families(views)),
+        incomplete_targets=sum(each.targets for each in families),
+        families=listed(families),
         logs=listed(_log(source, now) for source in sources),
         discovery_problems=listed(problems),
     )
 
 
-def _families(views: Iterable[View]) -> Iterator[schema.Families]:
+def _families(views: Iterable[View]) -> list[schema.Families]:
+    """Replicas of one version miss the same: one line for all of them, the most common first."""
+    found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
     for view in views:
         plan = view.collector.plan
         if plan is not None and (plan.missing or plan.deprecated):
-            yield schema.Families(
-                target=view.name, missing=list(plan.missing), deprecated=list(plan.deprecated)
-            )
+            found[tuple(plan.missing), tuple(plan.deprecated)].append(view.name)
+    rows = [
+        schema.Families(
+            targets=len(names), target=names[0], missing=list(missing), deprecated=list(deprecated)
+        )
+        for (missing, deprecated), names in found.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.targets, row.target))
 
 
 def _log(source: Source, now: float) -> schema.LogHealth:
