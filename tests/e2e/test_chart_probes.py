@@ -1,108 +1,16 @@
 """The rendered container runs as a real exporter; its probes and its monitor's scrape get their answers."""
 
 import functools
-import re
-import socket
-import ssl
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import bcrypt
 import pytest
 import requests
-from cryptography import x509
-from processes import free_port, running, wait_until
+from processes import free_port, wait_until
+from rendered_pod import PASSWORD, container, helm_test, passes, put_files
 
-from certificates import authority
-from chart import Manifest, of_file, one, workload
+from chart import of_file, workload
 
-PASSWORD = ("prometheus", "open sesame")
 pytestmark = pytest.mark.e2e
-
-
-def put_files(root: Path, manifests: list[Manifest], service: str) -> None:
-    """What the volumes hold, below `root`: ConfigMaps as rendered, Secrets as an owner makes them."""
-    ca = authority(root, "ca")
-    ca.issue("server", x509.DNSName(service))
-    hashed = bcrypt.hashpw(PASSWORD[1].encode(), bcrypt.gensalt(4)).decode()
-    tls = "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n" if root.name == "secured" else ""
-    secrets = {
-        "tls.crt": (root / "server.pem").read_text(),
-        "tls.key": (root / "server.key").read_text(),
-        "ca.crt": (root / "ca.pem").read_text(),
-        "web.yml": f"{tls}basic_auth_users: {{{PASSWORD[0]}: {hashed}}}\n",
-        "token": "secret",
-    }
-    maps = {m["metadata"]["name"]: m["data"] for m in manifests if m["kind"] == "ConfigMap"}
-    template = workload(manifests)["spec"]
-    mounts = {m["name"]: m["mountPath"] for m in template["containers"][0]["volumeMounts"]}
-    for volume in template["volumes"]:
-        folder = root / mounts[volume["name"]].lstrip("/")
-        folder.mkdir(parents=True)
-        for source in volume.get("projected", {}).get("sources", [volume]):
-            if "configMap" in source:
-                data = maps[source["configMap"]["name"]]
-                for item in source["configMap"]["items"]:
-                    text = data[item["key"]]
-                    for mount in mounts.values():
-                        text = text.replace(mount, str(root / mount.lstrip("/")))
-                    (folder / item["path"]).write_text(text)
-            elif "secret" in source:
-                items = source["secret"].get("items", [{"key": "token", "path": "token"}])
-                for item in items:
-                    (folder / item["path"]).write_text(secrets[item["key"]])
-
-
-@contextmanager
-def container(root: Path, manifests: list[Manifest], port: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """The exporter with the rendered arguments, its file system below `root`."""
-    arguments = workload(manifests)["spec"]["containers"][0]["args"]
-    placed = [a.replace("=/", f"={root}/") for a in arguments if "listen-address" not in a]
-    command = [sys.executable, "-m", "kvcache_exporter", *placed, f"--web.listen-address=127.0.0.1:{port}"]
-    with (root / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    with running(process):
-        yield process
-
-
-def kubelet_says(probe: Manifest, port: int) -> bool:
-    """As the kubelet judges: any certificate will do, no credentials, 200 to 399 is good."""
-    if "tcpSocket" in probe:
-        with socket.socket() as connection:
-            return connection.connect_ex(("127.0.0.1", port)) == 0
-    get = probe["httpGet"]
-    with socket.create_connection(("127.0.0.1", port), 5) as plain:
-        if get["scheme"] == "HTTP":
-            return status(plain, get["path"]) in range(200, 400)
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with context.wrap_socket(plain) as wrapped:
-            return status(wrapped, get["path"]) in range(200, 400)
-
-
-def status(connection: socket.socket, path: str) -> int:
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-    return int(connection.recv(4096).split()[1])
-
-
-def passes(probe: Manifest, port: int) -> bool:
-    try:
-        return kubelet_says(probe, port)
-    except (OSError, IndexError):
-        return False
-
-
-def helm_test(manifests: list[Manifest], port: int) -> "subprocess.CompletedProcess[str]":
-    """What the pod of `helm test` runs, asked of this machine."""
-    container = one(manifests, "Pod")["spec"]["containers"][0]
-    assert container["command"] == ["python3", "-c"]
-    script, url = container["args"]
-    here = re.sub(r"//[^/]*/", f"//127.0.0.1:{port}/", url)
-    command = [sys.executable, "-c", script, here]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
 
 
 @pytest.mark.parametrize("name", ["static-values", "tls-values", "basic-auth-values", "secured"])

@@ -18,5 +18,5 @@ except urllib.error.HTTPError as error:
     sys.exit()
 if "kvcache_exporter_build_info" not in page:
     sys.exit(f"{url} is no page of kvcache-exporter:\n{page[:500]}")
-lines = [line for line in page.splitlines() if line.startswith("kvcache_target_up{")]
-print(f"{url} answers; {sum(line.endswith(' 1') for line in lines)} of {len(lines)} engines are up")
+up = [float(line.split()[-1]) for line in page.splitlines() if line.startswith("kvcache_target_up{")]
+print(f"{url} answers; {up.count(1)} of {len(up)} engines are up")
