@@ -22,6 +22,7 @@ from chart import (
     values_of,
     workload,
 )
+from kvcache_exporter.targets.kubernetes.found import ROLES
 
 ALL = everything()
 
@@ -136,6 +137,19 @@ class TestDiscovery:
         assert {verb for m in roles for rule in m["rules"] for verb in rule["verbs"]} <= {"list", "watch"}
         groups = {(rule["apiGroups"][0], rule["resources"][0]) for m in roles for rule in m["rules"]}
         assert groups <= {("", "pods"), ("discovery.k8s.io", "endpointslices")}
+
+    @pytest.mark.parametrize("name", ROLES)
+    def test_the_rule_is_of_what_the_exporter_asks_for(self, name: str) -> None:
+        target = {"kubernetes": {"namespaces": ["a"], "role": name, "selector": "app=vllm", "port": "http"}}
+        (rule,) = one(render({"config": {"targets": [target]}}), "Role")["rules"]
+        asked = ROLES[name]
+        assert (rule["apiGroups"], rule["resources"]) == ([asked.api_group], [asked.plural])
+
+    def test_an_account_of_a_kubeconfig_needs_no_role(self) -> None:
+        target = {"kubernetes": {"namespaces": ["a"], "kubeconfig": "/etc/kubeconfig"}}
+        manifests = render({"config": {"targets": [target]}})
+        assert not [m for m in manifests if m["kind"] == "Role"]
+        assert workload(manifests)["spec"]["automountServiceAccountToken"] is False
 
     def test_bindings_name_the_account_of_the_pod(self) -> None:
         manifests = ALL["several-namespaces-values"]
