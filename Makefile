@@ -86,7 +86,7 @@ image: ## build the container image with docker; RELEASE=1 wants PYTHON_IMAGE=NA
 	  --build-arg REVISION=$$(git rev-parse HEAD) --tag kvcache-exporter:$(VERSION) .
 
 image-test: install tools ## build the image with buildah on a Debian base and run it with runc
-	$(BIN)/pytest tests/e2e/test_image.py
+	$(BIN)/pytest tests/e2e/test_image.py tests/e2e/test_pod.py
 
 clean: ## delete the virtual environment and caches
 	rm -rf $(VENV) tests/browser/node_modules tests/browser/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache/containers

@@ -3,6 +3,7 @@
 import ctypes
 import fcntl
 import json
+import os
 import signal
 import socket
 import struct
@@ -18,6 +19,8 @@ from processes import running, wait_until
 
 _CLONE_NEWNET = 0x40000000
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_SECCOMP = Path("/usr/share/containers/seccomp.json")
+"""Comes with buildah; names, where a rule is limited to processors or capabilities, those in `includes`."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,11 @@ class Process:
     groups: Sequence[int] = ()
     memory: int | None = None
     """Limit in bytes."""
-    hostname: str = "container"
+    read_only: bool = True
+    may_gain_privileges: bool = False
+    capabilities: Sequence[str] = ()
+    seccomp: bool = False
+    """Whether the system calls are limited to what Docker and containerd allow by default."""
 
 
 def bind(source: Path, target: str, *, writable: bool = False) -> dict[str, Any]:
@@ -79,7 +86,7 @@ def network() -> Iterator[Network]:
 
 
 class Container:
-    """A running container: a read-only root, no privileges beyond those named."""
+    """A running container; by default without privileges, on a read-only root."""
 
     def __init__(self, folder: Path, image: Image, process: Process, net: Network) -> None:
         self.name = folder.name
@@ -89,6 +96,10 @@ class Container:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         wait_until(f"the start of {self.name}", self._started)
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
 
     def execute(self, *command: str, seconds: float = 20.0) -> "subprocess.CompletedProcess[str]":
         """Another command in the container, as its user."""
@@ -109,7 +120,7 @@ class Container:
         self._process.wait(10)
 
     def _started(self) -> bool:
-        if self._process.poll() is not None:
+        if self.ended:
             return True
         state = subprocess.run([*_runc(), "state", self.name], capture_output=True, text=True, check=False)
         return state.returncode == 0 and json.loads(state.stdout)["status"] == "running"
@@ -120,31 +131,44 @@ def _runc() -> list[str]:
 
 
 def _specification(image: Image, process: Process, net: Network) -> dict[str, Any]:
-    """The runtime configuration (opencontainers/runtime-spec) of a container without privileges."""
+    """The container as opencontainers/runtime-spec describes it."""
     system = [
         {"destination": "/proc", "type": "proc", "source": "proc"},
         {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
     ]
-    user = {"uid": process.user, "gid": process.group, "additionalGids": list(process.groups)}
-    resources = {} if process.memory is None else {"memory": {"limit": process.memory}}
+    namespaces = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
     return {
         "ociVersion": "1.0.2",
-        "hostname": process.hostname,
-        "root": {"path": str(image.rootfs), "readonly": True},
+        "root": {"path": str(image.rootfs), "readonly": process.read_only},
         "mounts": [*system, *process.mounts],
         "process": {
-            "user": user,
+            "user": {"uid": process.user, "gid": process.group, "additionalGids": list(process.groups)},
             "args": list(process.arguments),
             "env": list(process.environment),
             "cwd": image.config["WorkingDir"] or "/",
-            "noNewPrivileges": True,
-            "capabilities": {},
+            "noNewPrivileges": not process.may_gain_privileges,
+            "capabilities": {"bounding": list(process.capabilities)},
         },
         "linux": {
-            "resources": resources,
-            "namespaces": [
-                *({"type": kind} for kind in ("pid", "ipc", "uts", "mount")),
-                {"type": "network", "path": net.path},
-            ],
+            "namespaces": [*namespaces, {"type": "network", "path": net.path}],
+            **({"resources": {"memory": {"limit": process.memory}}} if process.memory else {}),
+            **({"seccomp": _seccomp()} if process.seccomp else {}),
         },
+    }
+
+
+def _seccomp() -> dict[str, Any]:
+    """The default profile, less what is for other processors and for capabilities that are not there."""
+    profile = json.loads(_SECCOMP.read_text())
+    here = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+    rules = [
+        {key: rule[key] for key in ("names", "action", "args") if rule.get(key)}
+        | ({"errnoRet": rule["errnoRet"]} if rule.get("errnoRet") else {})
+        for rule in profile["syscalls"]
+        if here in rule["includes"].get("arches", [here]) and not rule["includes"].get("caps")
+    ]
+    return {
+        "defaultAction": profile["defaultAction"],
+        "defaultErrnoRet": profile["defaultErrnoRet"],
+        "syscalls": rules,
     }

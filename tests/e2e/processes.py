@@ -69,9 +69,9 @@ def scrape(port: int) -> dict[str, float]:
 
 
 class Engine:
-    """An engine that answers with whichever recorded page it was last given."""
+    """An engine that answers with whichever recorded page it was last given, if asked with its token."""
 
-    def __init__(self, recording: Path) -> None:
+    def __init__(self, recording: Path, port: int = 0, token: str = "") -> None:
         self._recording = recording
         engine = self
 
@@ -79,17 +79,19 @@ class Engine:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self.send_response(200)
+                known = not token or self.headers["Authorization"] == f"Bearer {token}"
+                page = engine.page if known else b""
+                self.send_response(200 if known else 401)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(engine.page)))
+                self.send_header("Content-Length", str(len(page)))
                 self.end_headers()
-                self.wfile.write(engine.page)
+                self.wfile.write(page)
 
             def log_message(self, *args: object) -> None:
                 pass
 
         self.page = b""
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
         self.address = f"127.0.0.1:{self.server.server_address[1]}"
         Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()

@@ -1,5 +1,7 @@
 """The container image, really built and really run: as its user, without privileges, on a read-only root."""
 
+import argparse
+import os
 import re
 import signal
 import stat
@@ -17,6 +19,7 @@ from packaging.requirements import Requirement
 from processes import Engine, wait_until
 
 from certificates import authority
+from test_install_page import commands
 from test_web_tls import CLIENT_AUTH
 
 pytestmark = [
@@ -204,6 +207,48 @@ def test_it_serves_and_its_health_check_knows(kind: str, image: Image, net: Netw
         running.kill(signal.SIGTERM)
         assert running.wait(10) == 0, running.log.read_text()
     assert {path.name for path in state.iterdir()} == {"state.sqlite", "state.sqlite.lock"}
+
+
+def test_the_docker_command_of_the_guide(image: Image, net: Network, tmp_path: Path) -> None:
+    """What `docker run` of docs/install.md asks for is enough, and its volume has the state file after."""
+    (words,) = (words for words in commands() if words[:3] == ["docker", "run", "--detach"])
+    options = docker_options(words[3:])
+    assert options.read_only
+    assert options.cap_drop == "ALL"
+    assert options.security_opt == "no-new-privileges"
+    (tmp_path / "kvcache.yaml").write_text(
+        "state: {path: /var/lib/kvcache-exporter/state.sqlite}\ntargets: [{static: ['127.0.0.1:8000']}]\n"
+    )
+    # As docker fills a new volume: with what the image has there, its owner included.
+    state = tmp_path / "kvcache-state"
+    state.mkdir()
+    owner = (image.rootfs / "var/lib/kvcache-exporter").stat()
+    os.chown(state, owner.st_uid, owner.st_gid)
+    state.chmod(stat.S_IMODE(owner.st_mode))
+    folder = tmp_path / "docker"
+    folder.mkdir()
+    mounts = []
+    for source, target, *mode in (volume.split(":") for volume in options.volume):
+        mounts.append(bind(tmp_path / source.removeprefix("$PWD/"), target, writable=mode != ["ro"]))
+    memory = int(options.memory.removesuffix("m")) << 20
+    process = Process(image.command, image.config["Env"], mounts, memory=memory)
+    with closing(Container(folder, image, process, net)) as running:
+        wait_until("listening", lambda: "listens on" in running.log.read_text())
+        assert running.execute("kvcache-exporter", "healthy").stdout == "healthy\n"
+        running.kill(signal.SIGHUP)
+        wait_until("the reload", lambda: "configuration reloaded" in running.log.read_text())
+        running.kill(signal.SIGTERM)
+        assert running.wait(10) == 0
+    assert {path.name for path in state.iterdir()} == {"state.sqlite", "state.sqlite.lock"}
+
+
+def docker_options(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    for name in ("--name", "--publish", "--cap-drop", "--security-opt", "--memory", "image"):
+        parser.add_argument(name)
+    parser.add_argument("--read-only", action="store_true")
+    parser.add_argument("--volume", action="append")
+    return parser.parse_args(words)
 
 
 @pytest.mark.parametrize("listening", [False, True])
