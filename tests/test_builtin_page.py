@@ -1,6 +1,7 @@
 """The built-in page as HTML: complete, escaped, bounded, in colours that boards share."""
 
 import re
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -132,6 +133,13 @@ def test_figures_of_the_demo_stand_in_the_tables_as_the_summary_has_them() -> No
         assert re.search(rf"{outcome} ?{requests.outcomes['5m'][outcome]}[\d. ]+%.*?{re.escape(p99)}", text)
     for group in summary.groups.shown:
         assert group.group in text
+
+
+def test_a_shard_says_that_it_shows_its_share_only() -> None:
+    summary = Watched().summary()
+    assert "only this exporter's share" not in Parsed(page(summary)).text
+    shard = replace(summary, exporter=replace(summary.exporter, shard_index=1, shard_count=3))
+    assert "Shard 2 of 3: only this exporter's share of the targets and logs." in Parsed(page(shard)).text
 
 
 def hostile_fleet() -> Watched:
