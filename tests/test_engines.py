@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.exposition import exposition
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.select import wanted_names
@@ -54,13 +55,69 @@ def test_every_family_a_table_names_is_on_some_recorded_page() -> None:
         pages = b"\n".join(path.read_bytes() for path in recorded)
         names = {line.split(b"{")[0].split(b" ")[0].decode() for line in pages.split(b"\n")}
         on_pages = {name.removeprefix(p) for name in names for p in engine.prefixes if name.startswith(p)}
-        on_pages |= names & {s.family + "_total" for s in engine.sources() if s.bare}
+        bare = {s.family for s in engine.sources() if s.bare}
+        on_pages |= {name.removesuffix("_total") for name in names} & bare
         seen = {
             family
             for family in engine.families()
             if on_pages & {family + suffix for suffix in ("", "_total", "_sum", "_count", "_bucket")}
         }
-        assert engine.families() - seen == unseen[engine.name]
+        assert engine.families() - seen == unseen.get(engine.name, set())
+
+
+def _named_after(page: str) -> str:
+    """The engine that a folder of fixtures is named after; merged pages of sglang-router are SGLang's."""
+    if page == "sglang-router-0.3.2":
+        return "sglang"
+    return max((engine.name for engine in ENGINES if page.startswith(engine.name)), key=len)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_page_is_recognised_and_no_other_table_reads_it_in_its_place(name: str) -> None:
+    page = (ENGINE_FIXTURES / name / "page.prom").read_bytes()
+    collector = collect(page)
+    assert collector.engine is not None
+    assert collector.engine.name == _named_after(name)
+    for other in ENGINES:
+        collector = TargetCollector("t", [other])
+        collector.page(page, AT)
+        read = {s.metric.area for s in collector.samples} - {"Targets"}
+        beside = (name, other.name) in (("vllm-connectors", "lmcache"), ("lmcache-in-process", "vllm"))
+        assert bool(read) == (other.name == _named_after(name) or beside), other.name
+
+
+def test_pages_that_were_written_and_not_recorded_say_from_what() -> None:
+    recorded = {path.name for path in (FIXTURES / "recordings").iterdir()} | {"sglang-router-0.3.2"}
+    for name in NAMES:
+        if name not in recorded:
+            assert "ecorded" in (ENGINE_FIXTURES / name / "SOURCE.md").read_text()
+
+
+def test_beside_an_engine_means_no_life_of_its_own() -> None:
+    """A router or a cache server is neither cold nor a measure for replicas."""
+    for name in ("dynamo-frontend", "llm-d-epp", "lmcache-in-process"):
+        collector = collect((ENGINE_FIXTURES / name / "page.prom").read_bytes())
+        shown = {s.metric.name for s in collector.samples}
+        assert not shown & {"kvcache_warm", "kvcache_age_seconds", "kvcache_target_restarts_total"}
+        collector.failed(ScrapeError("timeout", "no answer"))
+        assert not {s.metric.name for s in collector.samples} & {"kvcache_target_restarts_total"}
+
+
+def test_blocks_give_the_hit_rate_where_an_engine_counts_nothing_else() -> None:
+    """TensorRT-LLM before it counted cached tokens: reused by reused and missed blocks."""
+
+    def page(reused: int, missed: int) -> bytes:
+        families = {"num_requests_running": 1, "kv_cache_reused_blocks_total": reused,
+                    "kv_cache_missed_blocks_total": missed}  # fmt: skip
+        return "".join(f'trtllm_{name}{{model_name="m"}} {n}\n' for name, n in families.items()).encode()
+
+    collector = TargetCollector("t", ENGINES)
+    collector.page(page(0, 0), AT)
+    collector.page(page(300, 100), AT + 60)
+    assert set(_series(collector, "token_hit_ratio").values()) == {0.75}
+    assert collector.plan is not None
+    assert collector.plan.basis == "lookup"
+    assert not _series(collector, "prefix_query_tokens_total"), "blocks are not published as tokens"
 
 
 def _series(collector: TargetCollector, metric: str) -> dict[tuple[str, ...], object]:
@@ -208,11 +265,12 @@ def test_an_unknown_page_names_the_engines_it_looked_for() -> None:
     collector = collect(b"# TYPE up gauge\nup 1\n")
     assert not collector.up
     assert collector.last_error == (
-        "unknown_engine: replica-0:8000: the page has no family of a known engine (vllm, sglang); check that "
-        "the address is the engine's own metrics port"
+        "unknown_engine: replica-0:8000: the page has no family of a known engine (vllm, sglang, trtllm, "
+        "lmcache, dynamo, llm-d, sglang-router, production-stack); check that the address is the engine's own "
+        "metrics port"
     )
 
 
 def test_wanted_names_are_few() -> None:
     """A page is fast to read because most of it is never looked at."""
-    assert len(wanted_names(ENGINES)) < 400
+    assert len(wanted_names(ENGINES)) < 600

@@ -31,6 +31,7 @@ class Metric:
 
 
 ENG = ("target", "namespace", "model_name", "engine_rank")
+ROUTER = ("target", "namespace", "model_name", "worker")
 REQ = ("source", "provider", "model_name", "group")
 WINDOWS: dict[str, float] = {"1m": 60.0, "5m": 300.0, "1h": 3600.0}
 """Values of the label `window` and their length in seconds."""
@@ -285,6 +286,35 @@ LOADED_TOKENS = _metric(
     (*ENG, "tier"),
     "Tokens loaded from the tier into a faster one.",
 )
+STORED_BYTES = _metric(
+    "counter",
+    _ENGINE,
+    "stored_bytes_total",
+    (*ENG, "tier"),
+    "Bytes of cache copied into the tier, of engines that count bytes.",
+)
+LOADED_BYTES = _metric(
+    "counter",
+    _ENGINE,
+    "loaded_bytes_total",
+    (*ENG, "tier"),
+    "Bytes of cache loaded from the tier, of engines that count bytes.",
+)
+USED_BYTES = _metric("gauge", _ENGINE, "used_bytes", (*ENG, "tier"), "Bytes that the cache tier holds.")
+LOAD_FAILURES = _metric(
+    "counter",
+    _ENGINE,
+    "load_failures_total",
+    (*ENG, "tier"),
+    "Loads from the tier that failed: the request fails or is computed again, as the engine is configured.",
+)
+UNDELIVERED_TOKENS = _metric(
+    "counter",
+    _ENGINE,
+    "undelivered_tokens_total",
+    (*ENG, "tier"),
+    "Tokens that the tier held and that were computed all the same, because they did not come in time.",
+)
 PREEMPTIONS = _metric(
     "counter",
     _ENGINE,
@@ -346,6 +376,55 @@ BLOCK_REUSE = _metric(
     "block_reuse_interval_seconds",
     ENG,
     "Time between two uses of the same block, of the blocks the engine samples.",
+)
+
+# From the pages of routers.
+_ROUTERS = "Routers"
+ROUTER_REQUESTS = _metric(
+    "counter",
+    _ROUTERS,
+    "router_requests_total",
+    ROUTER,
+    "Requests the router handled, by worker where it says whom it chose.",
+)
+ROUTER_INPUT_TOKENS = _metric(
+    "counter", _ROUTERS, "router_input_tokens_total", ROUTER, "Prompt tokens of requests the router handled."
+)
+ROUTER_CACHED_TOKENS = _metric(
+    "counter",
+    _ROUTERS,
+    "router_cached_tokens_total",
+    ROUTER,
+    "Prompt tokens that engines told the router they had served from their caches: what was delivered.",
+)
+ROUTER_PREDICTED_HIT = _metric(
+    "histogram",
+    _ROUTERS,
+    "router_predicted_hit_ratio",
+    ("target", "namespace", "model_name", "index"),
+    "Share of each prompt that the router's index expected in the chosen worker's cache, from 0 to 1.",
+)
+ROUTER_PREFIX_MATCHES = _metric(
+    "counter",
+    _ROUTERS,
+    "router_prefix_matches_total",
+    (*ROUTER, "result"),
+    "Requests for which the router's own tree knew a worker with the prefix (hit) or not (miss).",
+)
+ROUTER_WORKERS = _metric("gauge", _ROUTERS, "router_workers", ROUTER, "Workers that the router can choose.")
+ROUTER_WORKER_HEALTHY = _metric(
+    "gauge",
+    _ROUTERS,
+    "router_worker_healthy",
+    ROUTER,
+    "Whether the router takes the worker for healthy (1) or not (0).",
+)
+ROUTER_WORKER_REQUESTS = _metric(
+    "gauge",
+    _ROUTERS,
+    "router_worker_requests",
+    ROUTER,
+    "Requests under way at the worker, as the router sees it.",
 )
 
 # From request records.

@@ -54,7 +54,7 @@ def _table(plan: Plan, collector: TargetCollector) -> Iterator[str]:
     for sample in collector.samples:
         series[sample.metric.name] = series.get(sample.metric.name, 0) + 1
     yield f"engine       {plan.engine.name}"
-    yield f"hit rate     from {plan.basis or 'nothing: this page has no pair of counters for it'}"
+    yield f"hit rate     {_basis(plan)}"
     yield f"ranks        {', '.join(key.rank or '-' for key in plan.keys)}"
     yield f"models       {', '.join(sorted({key.model_name for key in plan.keys})) or '-'}"
     yield f"missing      {', '.join(plan.missing) or 'none'}"
@@ -62,3 +62,9 @@ def _table(plan: Plan, collector: TargetCollector) -> Iterator[str]:
     anomalies = {reason: n for reason, n in collector.anomalies.items() if n}
     yield f"anomalies    {', '.join(f'{reason} {n}' for reason, n in sorted(anomalies.items())) or 'none'}"
     yield f"found        {sum(series.values())} series of {len(series)} metrics"
+
+
+def _basis(plan: Plan) -> str:
+    if not plan.engine.serves:
+        return "none of its own: it stands beside engines"
+    return f"from {plan.basis or 'nothing: this page has no pair of counters for it'}"

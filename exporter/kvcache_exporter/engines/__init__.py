@@ -1,11 +1,14 @@
-"""The engines the exporter reads.
+"""What the exporter reads: engines, and caches and routers beside them.
 
-To add one, write its table as a module beside these, put it into `ENGINES`, and add a fixture pair (a real
-page and the exposition expected of it) under `tests/fixtures/engines/`.
+To add one, write its table as a module beside these, put it into `ENGINES`, and add a fixture pair (a page
+and the exposition expected of it) under `tests/fixtures/engines/`.
 """
 
 from kvcache_exporter.engines.base import Engine
+from kvcache_exporter.engines.lmcache import LMCACHE
+from kvcache_exporter.engines.routers import ROUTERS
 from kvcache_exporter.engines.sglang import SGLANG
+from kvcache_exporter.engines.trtllm import TRTLLM
 from kvcache_exporter.engines.vllm import VLLM
 
-ENGINES: tuple[Engine, ...] = (VLLM, SGLANG)
+ENGINES: tuple[Engine, ...] = (VLLM, SGLANG, TRTLLM, LMCACHE, *ROUTERS)

@@ -20,6 +20,8 @@ class Source:
     """Reads a histogram's `_sum` or `_count` as a counter."""
     minus: "Source | None" = None
     """Taken off, series by series of the same model and rank; without it there is no value."""
+    plus: "Source | None" = None
+    """Added, series by series of the same model and rank."""
     minus_optional: bool = False
     """Whether a page may lack the family to take off."""
     deprecated: bool = False
@@ -69,14 +71,18 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One inference engine: everything version-dependent is decided by which families a page has."""
+    """One inference engine, or a cache or router beside it; versions are told by the families on the page."""
 
     name: str
     prefixes: tuple[str, ...]
     rules: tuple[Rule, ...]
-    bases: tuple[Basis, ...]
-    facts: tuple[Fact, ...]
+    bases: tuple[Basis, ...] = ()
+    facts: tuple[Fact, ...] = ()
     """For each name the first that a page has wins."""
+    serves: bool = True
+    """Whether it has a prefix cache of its own that can be cold, and by which replicas can be measured."""
+    model_labels: tuple[str, ...] = ("model_name",)
+    """Labels that name the model, best first."""
     witnesses: tuple[Basis, ...] = ()
     """More pairs that count the same as `bases` by other ways: where one moves, none may stand still."""
     cache_resets: tuple[Source, ...] = ()
@@ -91,6 +97,8 @@ class Engine:
     """Labels of ranks that do the same work together: only the lowest is read."""
     foreign_labels: tuple[str, ...] = ()
     """Series with one of these are copies that a router re-exports under the engine's names."""
+    own_label: str = ""
+    """If given, only series with this label are its own: it shares its prefix with an engine."""
     process_families: tuple[str, ...] = ()
     """Gauges that multi-process mode marks with the process's `pid`: a second one there is a restart."""
     alive_families: tuple[str, ...] = ()
@@ -110,4 +118,5 @@ class Engine:
             for source in (*basis.cached, basis.prompt, *basis.absent_unless)
         ]
         listed += (*self.prefill_tokens, *self.cache_resets)
-        return (*listed, *(source.minus for source in listed if source.minus))
+        parts = [part for source in listed for part in (source.minus, source.plus) if part]
+        return (*listed, *parts)

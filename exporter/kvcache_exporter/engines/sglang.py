@@ -74,6 +74,11 @@ SGLANG = Engine(
         Rule(c.STORED_TOKENS, (Source("backuped_tokens", unranked=True),), tier="disk"),
         Rule(c.LOADED_TOKENS, (Source("load_back_tokens", _KV_POOL, unranked=True),), tier="host"),
         Rule(c.LOADED_TOKENS, (Source("prefetched_tokens", unranked=True),), tier="disk"),
+        Rule(c.STORED_BYTES, (Source("hicache_backup_bytes", _KV_POOL),), tier="host"),
+        Rule(c.LOADED_BYTES, (Source("load_back_bytes", _KV_POOL, unranked=True),), tier="host"),
+        Rule(
+            c.UNDELIVERED_TOKENS, (Source("storage_prefetch_unfulfilled_tokens", unranked=True),), tier="disk"
+        ),
         Rule(c.RUNNING_REQUESTS, (Source("num_running_reqs", _QUEUE),), needed=True),
         Rule(c.WAITING_REQUESTS, (Source("num_queue_reqs", _QUEUE),), needed=True),
         Rule(c.ENGINE_REQUESTS, (Source("num_requests"),), needed=True),

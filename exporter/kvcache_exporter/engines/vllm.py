@@ -1,10 +1,13 @@
 """vLLM, 0.8.5 to 0.32: V0 and V1, both generations of names.
 
 Prompt and cached tokens are counted once per request at its first token (0.16 and newer). Lookups
-(`prefix_cache_queries`) were counted again at every scheduling attempt up to 0.26.
+(`prefix_cache_queries`) were counted again at every scheduling attempt up to 0.26. NIXL (0.11.2) and the
+offloading connector (0.16, other names from 0.24) count bytes, as in the sources of vLLM's KV connectors.
+LMCache adds families of its own.
 """
 
 from kvcache_exporter import catalogue as c
+from kvcache_exporter.engines import lmcache
 from kvcache_exporter.engines.base import Basis, Engine, Fact, Rule, Source
 
 _COMPUTED = Source("request_prefill_kv_computed_tokens", part="sum")
@@ -28,11 +31,20 @@ def _by_source(*values: str) -> Source:
     return Source("prompt_tokens_cached_by_source", (("source", values),))
 
 
+def _offload(direction: str, *values: str) -> tuple[Source, ...]:
+    """The offloading connector's bytes of one direction, by its own family from 0.24 on."""
+    return (
+        Source(f"kv_offload_{direction}_bytes"),
+        Source("kv_offload_total_bytes", (("transfer_type", values),)),
+    )
+
+
 VLLM = Engine(
     name="vllm",
     prefixes=("vllm:", "vllm_", "ray_vllm:", "ray_vllm_"),
     rank_labels=("engine",),
     foreign_labels=("server",),
+    twin_labels=(lmcache.WORKER,),
     default_block_size=16,
     rules=(
         Rule(c.PROMPT_TOKENS, (Source("prompt_tokens"),), needed=True),
@@ -60,7 +72,17 @@ VLLM = Engine(
             combine="max",
             needed=True,
         ),
-        Rule(c.USAGE_RATIO, (Source("cpu_cache_usage_perc"),), tier="host", combine="max"),
+        Rule(
+            c.USAGE_RATIO,
+            (Source("kv_offload_cpu_cache_usage_perc"), Source("cpu_cache_usage_perc")),
+            tier="host",
+            combine="max",
+        ),
+        Rule(c.STORED_BYTES, _offload("store", "GPU_to_CPU", "gpu_to_cpu"), tier="host"),
+        Rule(c.LOADED_BYTES, _offload("load", "CPU_to_GPU", "cpu_to_gpu"), tier="host"),
+        Rule(c.LOADED_BYTES, (Source("nixl_bytes_transferred", part="sum"),), tier="remote"),
+        Rule(c.LOAD_FAILURES, (Source("nixl_num_failed_transfers"),), tier="remote"),
+        *lmcache.beside_the_engine("lmcache:", bare=True),
         Rule(c.RUNNING_REQUESTS, (Source("num_requests_running"),), needed=True),
         Rule(c.WAITING_REQUESTS, (Source("num_requests_waiting"),), needed=True),
         Rule(c.ENGINE_REQUESTS, (Source("request_success"),), needed=True),

@@ -16,6 +16,7 @@ from kvcache_exporter.windows import History, Span
 _COLD_WINDOW = c.WINDOWS["1m"]
 _WARM_WINDOW = c.WINDOWS["5m"]
 _KEEP_SECONDS = 86400.0
+_SERVED = (c.PROMPT_TOKENS, c.ENGINE_REQUESTS)
 FORGET_SECONDS = 7 * _KEEP_SECONDS
 """After how long the state file drops a target that never came back."""
 
@@ -133,9 +134,9 @@ def signs(
     plan: Plan, values: list[float], *, went_back: bool = False, emptied: bool = False, returned: bool = False
 ) -> Signs:
     """What a page says about the process behind it; see `Signs` for what it cannot say by itself."""
-    prompt = [values[i] for s in plan.scalars if s.metric is c.PROMPT_TOKENS for i in s.terms.plus]
+    served = [values[i] for s in plan.scalars if s.metric in _SERVED for i in s.terms.plus]
     models = frozenset(key.model_name for key in plan.keys if key.model_name)
-    untouched = not any(value > 0 for value in prompt)
+    untouched = not any(value > 0 for value in served)
     return Signs(started(plan, values), went_back, plan.pids, models, untouched, emptied, returned)
 
 

@@ -92,13 +92,14 @@ class TargetCollector:
         values, impossible = clean(page.values)
         seen = self._add(plan, values, now)
         self.up, self._last_success, self.watched, self.last_error = True, now, self._terms, ""
-        self.cold.observe(seen, self._history, self._terms.values(), now)
+        if plan.engine.serves:
+            self.cold.observe(seen, self._history, self._terms.values(), now)
         self._count(page, impossible, requests_under_way(plan, values))
         self.recent, self.recent_requests = self._increases()
         self.samples = [
             *self._health(duration),
             *about(plan, values, self.who.target),
-            *self.cold.samples(now),
+            *(self.cold.samples(now) if plan.engine.serves else ()),
             *self.cold.split(measure(plan, values, self.who)),
             *self._requests.samples(values, self.who.target, plan.engine.name),
             *self._windowed(),
@@ -145,7 +146,8 @@ class TargetCollector:
         self._failures[error.reason] += 1
         self.cold.gone()
         # What was counted of the target stays: a counter that vanishes while the engine restarts hides it.
-        self.samples = [*self._health(duration), *self.cold.counted()]
+        lived = self.cold.counted() if self.engine is None or self.engine.serves else ()
+        self.samples = [*self._health(duration), *lived]
 
     def span(self, window: float) -> Span | None:
         return self._history.span(window)

@@ -72,7 +72,8 @@ def measure(plan: Plan, values: list[float], who: Identity) -> Iterator[Sample]:
     for key, threshold in plan.thresholds.items():
         yield Sample(c.REQUEST_HIT_THRESHOLD, who.labels(key), threshold)
     for key in plan.keys:
-        if (caching := plan.fact("prefix_caching", key, values)) in ("True", "False"):
+        caching = plan.fact("prefix_caching", key, values)
+        if caching in ("True", "False"):
             yield Sample(c.PREFIX_CACHING_ENABLED, who.labels(key), float(caching == "True"))
 
 
@@ -82,10 +83,15 @@ def about(plan: Plan, values: list[float], target: str) -> Iterator[Sample]:
     yield Sample(c.TARGET_DEPRECATED, (target,), float(len(plan.deprecated)))
     if plan.start is not None and values[plan.start] > 0:
         yield Sample(c.TARGET_START, (target,), values[plan.start])
-    key = next(iter(plan.keys), Key("", ""))
-    caching, block_size, algorithm, dtype = (_text(plan.fact(name, key, values)) for name in _INFO_FACTS)
+    caching, block_size, algorithm, dtype = (_text(_any_fact(plan, name, values)) for name in _INFO_FACTS)
     labels = (target, plan.engine.name, "", plan.basis, caching.lower(), block_size, algorithm, dtype, "")
     yield Sample(c.TARGET_INFO, labels, 1.0)
+
+
+def _any_fact(plan: Plan, name: str, values: list[float]) -> str | float | None:
+    """Of the first key that has it: caches beside the engine have keys of their own and say nothing."""
+    found = (plan.fact(name, key, values) for key in plan.keys)
+    return next((fact for fact in found if fact is not None), None)
 
 
 def _scalars(plan: Plan, values: list[float]) -> Iterator[tuple[Metric, Key, str, float]]:

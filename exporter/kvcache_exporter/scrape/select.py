@@ -1,7 +1,7 @@
 """Finds, on one page's layout, the series that an engine table asks for."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kvcache_exporter.catalogue import Kind
@@ -34,8 +34,16 @@ def wanted_names(engines: Iterable[Engine]) -> frozenset[bytes]:
     """Every sample name that a page of these engines can be asked for."""
     names = {PROCESS_START}
     for engine in engines:
-        plain = {name for rule in engine.rules for s in rule.sources for name in _names(s, rule.metric.kind)}
+        plain = {
+            name
+            for rule in engine.rules
+            for s in rule.sources
+            if not s.bare
+            for name in _names(s, rule.metric.kind)
+        }
         for source in engine.sources():
+            if source.bare:
+                continue
             if source.part or source.family not in {s.family for r in engine.rules for s in r.sources}:
                 plain.update(source_names(source, "counter"))
         plain.update(fact.family for fact in engine.facts)
@@ -46,16 +54,24 @@ def wanted_names(engines: Iterable[Engine]) -> frozenset[bytes]:
 
 
 def _names(source: Source, kind: Kind) -> tuple[str, ...]:
-    own = source_names(source, kind)
-    return own if source.minus is None else (*own, *source_names(source.minus, kind))
+    parts = [part for part in (source, source.minus, source.plus) if part]
+    return tuple(name for part in parts for name in source_names(part, kind))
 
 
 def detect(engines: Iterable[Engine], series: Iterable[RawSeries]) -> Engine | None:
-    """The engine whose families the page has most of; None if it has none."""
-    names = [item.name for item in series if item.name != PROCESS_START]
-    counts = [(sum(name.startswith(engine.prefixes) for name in names), engine) for engine in engines]
-    best = max(counts, key=lambda pair: pair[0])
+    """The engine whose families the page has most of, rather than what stands beside it; None if none."""
+    listed = list(series)
+    counts = [(sum(_is_own(engine, item) for item in listed), engine) for engine in engines]
+    best = max(counts, key=lambda pair: (pair[0] > 0 and pair[1].serves, pair[0]))
     return best[1] if best[0] else None
+
+
+def _is_own(engine: Engine, item: RawSeries) -> bool:
+    """Whether a series is the engine's: its prefix, and none that a router re-exports under it."""
+    if not item.name.startswith(engine.prefixes):
+        return False
+    labels = {label for label, _ in item.labels}
+    return labels.isdisjoint(engine.foreign_labels) and (not engine.own_label or engine.own_label in labels)
 
 
 class Selection:
@@ -67,7 +83,7 @@ class Selection:
         self._bare: dict[str, list[int]] = defaultdict(list)
         self.labels = [dict(item.labels) for item in series]
         self._index(series)
-        models = {labels["model_name"] for labels in self.labels if labels.get("model_name")}
+        models = {model for labels in self.labels if (model := self._model(labels))}
         self._only_model = models.pop() if len(models) == 1 else ""
         ranks = {labels[name] for labels in self.labels for name in engine.rank_labels[:1] if name in labels}
         self._sole_rank = engine.sole_rank_is_none and len(ranks) == 1
@@ -76,7 +92,7 @@ class Selection:
         for prefix in reversed(self._engine.prefixes):
             found: dict[str, list[int]] = defaultdict(list)
             for index, item in enumerate(series):
-                if item.name.startswith(prefix) and not self._is_foreign(index):
+                if item.name.startswith(prefix) and _is_own(self._engine, item):
                     found[item.name.removeprefix(prefix)].append(index)
             # A page under two prefixes says everything twice: the first prefix of the table wins.
             self._by_name.update({name: self._drop_twins(indices) for name, indices in found.items()})
@@ -85,9 +101,7 @@ class Selection:
         for index, item in enumerate(series):
             if item.name in bare:
                 self._bare[item.name].append(index)
-
-    def _is_foreign(self, index: int) -> bool:
-        return any(label in self.labels[index] for label in self._engine.foreign_labels)
+        self._bare.update({name: self._drop_twins(indices) for name, indices in self._bare.items()})
 
     def _drop_twins(self, indices: list[int]) -> list[int]:
         twins = self._engine.twin_labels
@@ -119,7 +133,10 @@ class Selection:
         labels = self.labels[index]
         first = 1 if unranked or self._sole_rank else 0
         ranks = [labels[name] for name in self._engine.rank_labels[first:] if labels.get(name)]
-        return Key(labels.get("model_name") or self._only_model, "/".join(ranks))
+        return Key(self._model(labels) or self._only_model, "/".join(ranks))
+
+    def _model(self, labels: Mapping[str, str]) -> str:
+        return next((labels[name] for name in self._engine.model_labels if labels.get(name)), "")
 
     def indices(self, name: str, source: Source) -> list[int]:
         """Series of one sample name that pass the source's conditions on labels."""
@@ -136,6 +153,9 @@ class Selection:
                 plus[self.key(index, unranked=source.unranked)].append(index)
             if plus:
                 break
+        if source.plus is not None:
+            for key, more in self.terms(source.plus, kind).items():
+                plus[key] += more.plus
         if source.minus is None:
             return {key: Terms(tuple(indices)) for key, indices in plus.items()}
         minus = self.terms(source.minus, kind)
