@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.fleet import Fleet
 
 RECORDINGS = Path(__file__).parent / "fixtures" / "recordings"
 NAMES = sorted(path.name for path in RECORDINGS.iterdir() if path.is_dir())
@@ -205,6 +207,23 @@ def test_increases_of_several_processes_are_the_sum_of_each(turns: list[tuple[in
         collector.page(vllm_page(starts[server], n, n // 2, n, n // 2, 3, n // 100), at)
     assert prompt_increase(collector) == expected
     assert collector.cold.lifecycle.life.restarts == 0
+
+
+def test_workers_read_by_themselves_and_through_their_router_are_counted_twice() -> None:
+    """Told by the addresses in the merged page of sglang-router."""
+    merged = (
+        Path(__file__).parent / "fixtures" / "engines" / "sglang-router-0.3.2" / "page.prom"
+    ).read_bytes()
+    for address, twice in (("127.0.0.1:31201", 1), ("127.0.0.1:31299", 0)):
+        fleet = Fleet()
+        worker = TargetCollector(address, ENGINES, fleet=fleet)
+        router = TargetCollector("router", ENGINES, fleet=fleet)
+        worker.page(b'sglang:num_running_reqs{model_name="m"} 1\n', AT)
+        router.page(merged, AT)
+        assert (worker.anomalies["counted_twice"], router.anomalies["counted_twice"]) == (0, twice)
+        worker.failed(ScrapeError("timeout", "no answer"))
+        router.page(merged, AT + 15)
+        assert router.anomalies["counted_twice"] == twice, "a worker that is gone is counted once"
 
 
 def test_every_reason_is_on_the_page_from_the_start() -> None:

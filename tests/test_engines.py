@@ -266,8 +266,8 @@ def test_an_unknown_page_names_the_engines_it_looked_for() -> None:
     assert not collector.up
     assert collector.last_error == (
         "unknown_engine: replica-0:8000: the page has no family of a known engine (vllm, sglang, trtllm, "
-        "lmcache, dynamo, llm-d, sglang-router, production-stack); check that the address is the engine's own "
-        "metrics port"
+        "lmcache, dynamo, llm-d, sglang-router, production-stack); check that the address is the engine's "
+        "own metrics port"
     )
 
 

@@ -394,6 +394,32 @@ TARGET_MODEL_CAPACITY = _rule(
     "Tokens that a tier of a replica can hold, over its ranks.",
 )
 
+# What routers expected and what was delivered to them.
+MODEL_ROUTER_PREDICTED_HIT_RATIO = _rule(
+    "model",
+    "kvcache_router_predicted_hit",
+    "ratio_rate5m",
+    ratio(
+        _rate((*MODEL, "index"), c.ROUTER_PREDICTED_HIT, part="sum"),
+        _rate((*MODEL, "index"), c.ROUTER_PREDICTED_HIT, part="count"),
+    ),
+    "Mean share of a prompt that the routers' index expected in the chosen worker's cache, by requests.",
+)
+MODEL_ROUTER_DELIVERED_HIT_RATIO = _rule(
+    "model",
+    "kvcache_router_delivered_hit",
+    "ratio_rate5m",
+    share(_rate(MODEL, c.ROUTER_CACHED_TOKENS), _rate(MODEL, c.ROUTER_INPUT_TOKENS)),
+    "Share of prompt tokens that engines told the routers they had served from their caches.",
+)
+MODEL_ROUTER_REQUESTS_RATE = _rule(
+    "model",
+    c.ROUTER_REQUESTS,
+    "rate5m",
+    _rate((*MODEL, "worker"), c.ROUTER_REQUESTS),
+    "Requests a second that routers sent to a worker.",
+)
+
 # What a miss costs.
 MODEL_PREFILL_SECONDS_RATE = _rule(
     "model",

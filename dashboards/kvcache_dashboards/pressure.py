@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import heatmap, timeseries
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.promql import MODEL, TARGET_MODEL
-from kvcache_dashboards import replica_tables
+from kvcache_dashboards import replica_tables, routing, tiers
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
@@ -39,8 +39,9 @@ def board(options: Options) -> Board:
                 Placed(evicted_tokens(q), 8, 7),
                 Placed(turnover(q), 8, 7),
                 Placed(evicted_blocks(q), 8, 7),
-                Placed(tier_traffic(q), 12, 7),
-                Placed(resident_blocks(q), 12, 7),
+                Placed(tiers.traffic(q), 8, 7),
+                Placed(tiers.failed_loads(q), 8, 7),
+                Placed(resident_blocks(q), 8, 7),
             )),
             Row("Does it evict what it needs again?", (
                 Placed(rewarmed_share(q), 12, 7),
@@ -48,6 +49,11 @@ def board(options: Options) -> Board:
                 Placed(block_lifetime(q), 8, 8),
                 Placed(block_idle(q), 8, 8),
                 Placed(block_reuse(q), 8, 8),
+            )),
+            Row("Do routers find the caches?", (
+                Placed(routing.predicted_and_delivered(q), 12, 7),
+                Placed(routing.requests_by_worker(q), 6, 7),
+                Placed(routing.busiest_share(q), 6, 7),
             )),
             Row("Which replica is worst?", (Placed(replica_tables.fullest(q, options), 24, 12),)),
         ),
@@ -157,19 +163,6 @@ def evicted_blocks(q: Scope) -> timeseries.Panel:
         s.BLOCKS_PER_SECOND,
         Query(total(evicted, ("model_name", "tier")), "{{model_name}} {{tier}}"),
         no_value=s.NO_EVENTS,
-    )
-
-
-def tier_traffic(q: Scope) -> timeseries.Panel:
-    stored = total(q.recorded(r.TARGET_MODEL_STORED_TOKENS_RATE, TARGET_MODEL), ("tier",))
-    return s.timeseries_panel(
-        "Traffic between tiers",
-        "Tokens copied down into a tier and loaded back up from it. Much down and nothing up: the slower "
-        "tier costs and does not help.",
-        s.TOKENS_PER_SECOND,
-        Query(stored, "into {{tier}}"),
-        Query(q.rate(c.LOADED_TOKENS, ("tier",)), "from {{tier}}"),
-        no_value="No second tier",
     )
 
 

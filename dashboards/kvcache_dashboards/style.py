@@ -21,7 +21,8 @@ RATIO, SECONDS, TOKENS, COUNT, TIMES = "percentunit", "s", "short", "short", "x"
 SECONDS_PER_SECOND = "s/s"
 TOKENS_PER_SECOND, BLOCKS_PER_SECOND, REQUESTS_PER_SECOND = "tokens/s", "blocks/s", "reqps"
 DOLLARS = "currencyUSD"
-PER_SECOND, BYTES, MOMENT, YES_NO = "cps", "bytes", "dateTimeAsIso", "bool_yes_no"
+PER_SECOND, BYTES, BYTES_PER_SECOND = "cps", "bytes", "Bps"
+MOMENT, YES_NO = "dateTimeAsIso", "bool_yes_no"
 
 GOOD, WARN, BAD, NEUTRAL, FAINT = "green", "orange", "red", "blue", "gray"
 OUTCOMES = {"full": GOOD, "partial": WARN, "miss": BAD, "uncacheable": "purple", "unknown": FAINT}

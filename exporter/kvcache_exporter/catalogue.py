@@ -60,6 +60,7 @@ ANOMALY_REASONS = (
     "frozen",
     "went_back",
     "alternating",
+    "counted_twice",
     "negative",
     "not_finite",
     "malformed",

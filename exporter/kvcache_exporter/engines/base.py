@@ -91,6 +91,8 @@ class Engine:
     """Prompt tokens computed in the time that ENGINE_PREFILL_SECONDS counts."""
     rank_labels: tuple[str, ...] = ()
     """Labels that tell the data-parallel ranks (or merged workers) of one page apart."""
+    merged_label: str = ""
+    """The rank label that holds the address of each engine whose page was merged into this one."""
     sole_rank_is_none: bool = False
     """Some families of a page without data parallelism carry a rank all the same: then it means nothing."""
     twin_labels: tuple[str, ...] = ()

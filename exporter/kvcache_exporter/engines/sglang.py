@@ -30,6 +30,7 @@ SGLANG = Engine(
     name="sglang",
     prefixes=("sglang:", "sglang_"),
     rank_labels=("dp_rank", "worker_addr"),
+    merged_label="worker_addr",
     sole_rank_is_none=True,
     twin_labels=("tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank"),
     process_families=("num_retracted_reqs", "num_paused_reqs"),

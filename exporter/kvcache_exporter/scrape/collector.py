@@ -61,7 +61,8 @@ class TargetCollector:
         """What the newest page's windows hold, by window; empty while the target is down."""
         self.anomalies: Counter[str] = Counter()
         self.last_error = ""
-        self.cold = ColdWatch(target, cold or ColdRule(), fleet or Fleet())
+        self._fleet = fleet or Fleet()
+        self.cold = ColdWatch(target, cold or ColdRule(), self._fleet)
         self._candidates = engines
         self._takes_requests = request_metrics
         self._windows = windows
@@ -94,7 +95,8 @@ class TargetCollector:
         self.up, self._last_success, self.watched, self.last_error = True, now, self._terms, ""
         if plan.engine.serves:
             self.cold.observe(seen, self._history, self._terms.values(), now)
-        self._count(page, impossible, requests_under_way(plan, values))
+        self._fleet.answered(self.who.target)
+        self._count(page, impossible, requests_under_way(plan, values), plan.merged)
         self.recent, self.recent_requests = self._increases()
         self.samples = [
             *self._health(duration),
@@ -188,11 +190,14 @@ class TargetCollector:
             )
         return engine
 
-    def _count(self, page: Page, impossible: Counter[str], admitted: Mapping[Key, float]) -> None:
+    def _count(
+        self, page: Page, impossible: Counter[str], admitted: Mapping[Key, float], merged: frozenset[str]
+    ) -> None:
         self.anomalies += impossible
         self.anomalies += anomalies(
             Evidence(self.watched, self._claims, admitted, self.cold.life_base), self._history
         )
+        self.anomalies["counted_twice"] += bool(merged) and self._fleet.reads_any(merged, self.who.target)
         self.anomalies["malformed"] += page.malformed
         self.anomalies["duplicate"] += page.duplicates
 

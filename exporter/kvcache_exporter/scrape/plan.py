@@ -86,6 +86,7 @@ class Plan:
             if self._has_fact(fact, key)
         ]
         self.pids = select.pids()
+        self.merged = select.merged()
         self.start = next((i for i, item in enumerate(series) if item.name == PROCESS_START), None)
         self.thresholds: dict[Key, float] = {}
         self.watched = self._watch(select)

@@ -126,6 +126,11 @@ class Selection:
                     found[repr(sorted(labels.items()))].add(pid)
         return {rank: frozenset(ids) for rank, ids in found.items()}
 
+    def merged(self) -> frozenset[str]:
+        """Addresses (host:port) of the engines whose pages were merged into this one."""
+        found = {labels.get(self._engine.merged_label, "") for labels in self.labels}
+        return frozenset(address.rpartition("//")[2].partition("/")[0] for address in found if address)
+
     def has_family(self, family: str) -> bool:
         return any(family + suffix in self._by_name for suffix in ("", "_total", "_sum", "_count", "_bucket"))
 
