@@ -216,7 +216,7 @@ def test_workers_read_by_themselves_and_through_their_router_are_counted_twice()
     ).read_bytes()
     for address, twice in (("127.0.0.1:31201", 1), ("127.0.0.1:31299", 0)):
         fleet = Fleet()
-        worker = TargetCollector(address, ENGINES, fleet=fleet)
+        worker = TargetCollector("llm/worker-0", ENGINES, fleet=fleet, address=address)
         router = TargetCollector("router", ENGINES, fleet=fleet)
         worker.page(b'sglang:num_running_reqs{model_name="m"} 1\n', AT)
         router.page(merged, AT)

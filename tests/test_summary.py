@@ -139,6 +139,19 @@ def test_no_traffic_is_null_and_never_zero() -> None:
     assert (empty.fleet.engines, empty.fleet.requests, empty.models.total) == (None, None, 0)
 
 
+def test_a_router_is_a_target_and_no_replica() -> None:
+    watched = two_replicas()
+    page = Path(__file__).parent / "fixtures" / "engines" / "dynamo-frontend" / "page.prom"
+    before = watched.summary()
+    watched.collector("router").page(page.read_bytes(), BEGAN + 60)
+    watched.tick(BEGAN + 60)
+    after = watched.summary()
+    assert (after.fleet.engines, after.replicas, after.models) == (
+        before.fleet.engines, before.replicas, before.models,
+    )  # fmt: skip
+    assert after.data_quality.targets == before.data_quality.targets + 1
+
+
 def test_the_worst_replica_computed_most_beyond_the_common_hit_rate() -> None:
     replicas = two_replicas().summary().replicas
     assert [replica.target for replica in replicas.shown] == ["b", "d", "a"]

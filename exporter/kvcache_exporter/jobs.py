@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
+from urllib.parse import urlsplit
 
 from kvcache_exporter.config import Config
 from kvcache_exporter.engines import ENGINES
@@ -58,6 +59,7 @@ class JobMaker:
             namespace=target.namespace,
             cold=ColdRule(config.cold.recovered_ratio, config.cold.max_duration),
             fleet=self._fleet,
+            address=urlsplit(target.url).netloc.rpartition("@")[2],
             cleared=partial(self._cleared, target.name),
             request_metrics=target.request_metrics,
         )

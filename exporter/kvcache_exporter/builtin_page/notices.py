@@ -14,6 +14,7 @@ _SUSPECT = {
     "frozen": "A count of cached tokens stands still while another sees hits.",
     "went_back": "A counter went back in the same process.",
     "alternating": "Several processes answer under one address: scrape each engine by itself.",
+    "counted_twice": "Workers are read twice, through their router and by themselves: sums are too high.",
 }
 
 

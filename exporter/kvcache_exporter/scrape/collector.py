@@ -45,6 +45,7 @@ class TargetCollector:
         windows: Mapping[str, float] = c.WINDOWS,
         cold: ColdRule | None = None,
         fleet: Fleet | None = None,
+        address: str = "",
         cleared: Callable[[], int | None] = lambda: None,
         request_metrics: bool = True,
     ) -> None:
@@ -62,6 +63,7 @@ class TargetCollector:
         self.anomalies: Counter[str] = Counter()
         self.last_error = ""
         self._fleet = fleet or Fleet()
+        self._address = address or target
         self.cold = ColdWatch(target, cold or ColdRule(), self._fleet)
         self._candidates = engines
         self._takes_requests = request_metrics
@@ -95,7 +97,7 @@ class TargetCollector:
         self.up, self._last_success, self.watched, self.last_error = True, now, self._terms, ""
         if plan.engine.serves:
             self.cold.observe(seen, self._history, self._terms.values(), now)
-        self._fleet.answered(self.who.target)
+        self._fleet.answered(self.who.target, self._address)
         self._count(page, impossible, requests_under_way(plan, values), plan.merged)
         self.recent, self.recent_requests = self._increases()
         self.samples = [

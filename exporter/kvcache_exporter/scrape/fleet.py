@@ -11,7 +11,7 @@ class Fleet:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._warm: dict[str, dict[str, tuple[float, float]]] = {}
-        self._answering: set[str] = set()
+        self._addresses: dict[str, str] = {}
 
     def report(self, target: str, models: Iterable[str], cached: float, prompt: float, *, warm: bool) -> None:
         """A target's increases of cached and prompt tokens over a window, split over no models: one server
@@ -23,19 +23,19 @@ class Fleet:
                 self._warm.setdefault(model, {})[target] = (cached, prompt)
             self._warm = {model: replicas for model, replicas in self._warm.items() if replicas}
 
-    def answered(self, target: str) -> None:
-        """A target, named by its address, gave a page."""
+    def answered(self, target: str, address: str) -> None:
+        """A target gave a page at this address (host:port)."""
         with self._lock:
-            self._answering.add(target)
+            self._addresses[target] = address
 
     def reads_any(self, addresses: AbstractSet[str], but: str) -> bool:
-        """Whether another target than this is at one of these addresses (host:port)."""
+        """Whether another target than this is at one of these addresses."""
         with self._lock:
-            return not self._answering.isdisjoint(addresses - {but})
+            return any(address in addresses for name, address in self._addresses.items() if name != but)
 
     def forget(self, target: str) -> None:
         with self._lock:
-            self._answering.discard(target)
+            self._addresses.pop(target, None)
         self.report(target, (), 0.0, 0.0, warm=False)
 
     def hit_ratio(self, models: Iterable[str], but: str) -> float | None:

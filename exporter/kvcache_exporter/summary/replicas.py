@@ -55,6 +55,11 @@ class View:
         return self.collector.engine.name if self.collector.engine else ""
 
     @property
+    def serves(self) -> bool:
+        """Whether it is a replica, and no router or cache beside the replicas."""
+        return self.collector.engine is None or self.collector.engine.serves
+
+    @property
     def phase(self) -> str:
         return self.collector.cold.lifecycle.phase
 

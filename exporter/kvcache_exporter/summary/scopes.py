@@ -49,7 +49,8 @@ class Parts:
 def parts_by_scope(views: Iterable[View], ledgers: Iterable[Ledger], names: Names) -> dict[Model, Parts]:
     scopes: dict[Model, Parts] = defaultdict(Parts)
     for view in views:
-        _add_target(scopes, view, names)
+        if view.serves:
+            _add_target(scopes, view, names)
     for ledger in ledgers:
         for model in {FLEET, *map(names.admit, list(ledger.models))}:
             scopes[model].sources.add(ledger.source)

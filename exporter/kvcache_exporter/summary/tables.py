@@ -57,7 +57,7 @@ def _start(view: View, now: float) -> schema.ColdStart | None:
 
 
 def replicas(views: Iterable[View]) -> schema.Listed[schema.Replica]:
-    found = list(views)
+    found = [view for view in views if view.serves]
     common = _common_ratios(found)
     rows = [_replica(view, common) for view in found if view.up]
     rows.sort(
