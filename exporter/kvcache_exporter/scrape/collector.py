@@ -49,7 +49,10 @@ class TargetCollector:
         cleared: Callable[[], int | None] = lambda: None,
         request_metrics: bool = True,
     ) -> None:
-        """`cleared` counts how often KV events said that the cache was emptied; None without events."""
+        """`address` is the target's host:port, if its name is another.
+
+        `cleared` counts how often KV events said that the cache was emptied; None without events.
+        """
         self.who = Identity(target, namespace)
         self.engine = engines[0] if len(engines) == 1 else None
         self.up = False
