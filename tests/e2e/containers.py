@@ -89,7 +89,8 @@ class Container:
     """A running container; by default without privileges, on a read-only root."""
 
     def __init__(self, folder: Path, image: Image, process: Process, net: Network) -> None:
-        self.name = folder.name
+        # Control groups are the machine's: another checkout's tests may run beside these.
+        self.name = f"{folder.name}-{os.getpid()}"
         self.log = folder / "log"
         (folder / "config.json").write_text(json.dumps(_specification(image, process, net)))
         command = [*_runc(), "run", "--bundle", str(folder), self.name]
