@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,9 @@ def workload(manifests: Iterable[Manifest]) -> Manifest:
     """The exporter's pod template."""
     (maker,) = (m for m in manifests if m["kind"] in ("Deployment", "StatefulSet", "DaemonSet"))
     return dict(maker["spec"]["template"])
+
+
+def below(root: Path, text: str, mounts: Iterable[str]) -> str:
+    """A text whose paths of mounted volumes are moved below a folder."""
+    pattern = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])(?:{pattern})(?=/)", lambda found: f"{root}{found[0]}", text)

@@ -14,6 +14,7 @@ from chart import (
     SIDECAR,
     STATIC,
     VALUES_FILES,
+    below,
     merged,
     of_file,
     one,
@@ -69,15 +70,14 @@ def test_the_exporter_accepts_it(path: Path | None, tmp_path: Path) -> None:
         assert path is not None
         assert path.stem == "existing-config-values"
         return
-    text = maps[0]["data"]["config.yml"]
-    for mount in workload(manifests)["spec"]["containers"][0]["volumeMounts"]:
-        folder = tmp_path / mount["mountPath"].lstrip("/")
+    mounts = [m["mountPath"] for m in workload(manifests)["spec"]["containers"][0]["volumeMounts"]]
+    price = {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06}
+    for mount in mounts:
+        folder = tmp_path / mount.lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "token").write_text("secret")
-        price = {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06}
         (folder / "prices.json").write_text(json.dumps({"qwen": price}))
-        text = text.replace(mount["mountPath"], str(folder))
-    (tmp_path / "config.yml").write_text(text)
+    (tmp_path / "config.yml").write_text(below(tmp_path, maps[0]["data"]["config.yml"], mounts))
     assert main(["check", "--config.file", str(tmp_path / "config.yml")]) == 0
 
 

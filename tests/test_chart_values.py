@@ -89,6 +89,7 @@ def test_every_value_changes_what_is_rendered(path: str) -> None:
         (merged(PASSWORD, RELOADER), "it cannot log in"),
         ({"prometheusRule": {"alerts": {"KVCacheUsageHigh": {"usage": None}}}}, "missing property 'usage'"),
         (merged(MONITOR, PASSWORD, {"web": {"basicAuth": {"existingSecret": ""}}}), "be refused (401)"),
+        (merged(POD_MONITOR, {"podMonitor": {"interval": "5s"}}), "10s is longer than the interval of 5s"),
         (merged(MONITOR, POD_MONITOR), "scrape the exporter twice"),
         (merged(MONITOR, {"service": {"enabled": False}}), "use podMonitor"),
         ({"grafanaPublish": {"enabled": True}}, "grafanaPublish.url: needed"),

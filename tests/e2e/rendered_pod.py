@@ -14,7 +14,7 @@ from cryptography import x509
 from processes import running
 
 from certificates import authority
-from chart import Manifest, one, workload
+from chart import Manifest, below, one, workload
 
 PASSWORD = ("prometheus", "open sesame")
 
@@ -42,10 +42,7 @@ def put_files(root: Path, manifests: list[Manifest], service: str) -> None:
             if "configMap" in source:
                 data = maps[source["configMap"]["name"]]
                 for item in source["configMap"]["items"]:
-                    text = data[item["key"]]
-                    for mount in mounts.values():
-                        text = text.replace(mount, str(root / mount.lstrip("/")))
-                    (folder / item["path"]).write_text(text)
+                    (folder / item["path"]).write_text(below(root, data[item["key"]], mounts.values()))
             elif "secret" in source:
                 items = source["secret"].get("items", [{"key": "token", "path": "token"}])
                 for item in items:

@@ -173,6 +173,9 @@ volumeMounts:
   readOnly: true
 - name: state
   mountPath: /var/lib/kvcache-exporter
+# SQLite puts there what a large transaction does not keep in memory.
+- name: tmp
+  mountPath: /tmp
 {{- if include "kvcache-exporter.hasWebConfig" . }}
 - name: web
   mountPath: /etc/kvcache-exporter/web
@@ -204,6 +207,9 @@ volumeMounts:
     name: {{ include "kvcache-exporter.configMapName" . }}
     items:
       - {key: config.yml, path: config.yml}
+- name: tmp
+  emptyDir:
+    sizeLimit: 64Mi
 {{- if not .Values.persistence.enabled }}
 - name: state
   emptyDir:

@@ -48,6 +48,14 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- range $monitor := list "serviceMonitor" "podMonitor" }}
+{{- with get $.Values $monitor }}
+{{- $longest := include "kvcache-exporter.seconds" .interval | float64 }}
+{{- if and .enabled .interval .scrapeTimeout (gt (include "kvcache-exporter.seconds" .scrapeTimeout | float64) $longest) }}
+{{- fail (printf "%s.scrapeTimeout: %s is longer than the interval of %s, which Prometheus refuses; set at most %s" $monitor .scrapeTimeout .interval .interval) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled }}
 {{- fail "serviceMonitor and podMonitor: Prometheus would scrape the exporter twice and double every sum; enable one of them" }}
 {{- end }}
