@@ -18,6 +18,7 @@ from kvcache_exporter.jobs import JobMaker
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.custom import check_fields
+from kvcache_exporter.requests.formats.grouping import template_problem
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices, load_prices
 from kvcache_exporter.requests.source import LogSource, SourceOptions
@@ -48,6 +49,8 @@ def _read(path: Path, shard_index: int | None) -> tuple[Config, Prices | None]:
         formats=[form.name for form in FORMATS],
     )
     for number, source in enumerate(config.requests):
+        if problem := template_problem(source.group_by):
+            raise ConfigError([f"{path}: requests[{number}].group_by: {problem}"])
         if source.format == "custom":
             try:
                 check_fields(dict(source.fields))
@@ -268,6 +271,7 @@ def _source_options(source: RequestSource, config: Config) -> SourceOptions:
             fields=dict(source.fields),
         ),
         full_hit=FullHit(config.outcome.full_hit.fraction, config.outcome.full_hit.max_uncached_tokens),
+        length_bands=source.length_bands,
         models=config.limits.models_per_source,
         groups=config.limits.groups_per_source,
         max_line_bytes=source.max_line_bytes,

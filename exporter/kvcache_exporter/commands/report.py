@@ -10,9 +10,11 @@ from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.commands.progress import Progress
 from kvcache_exporter.commands.report_text import report_text
 from kvcache_exporter.errors import KVCacheError, RecordError
+from kvcache_exporter.requests.bands import Bands
 from kvcache_exporter.requests.files import read_lines
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry, Format
+from kvcache_exporter.requests.formats.grouping import template_problem
 from kvcache_exporter.requests.formats.seen import Seen
 from kvcache_exporter.requests.prices import load_prices
 from kvcache_exporter.requests.report import Report
@@ -42,8 +44,32 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
     names = sorted(form.name for form in FORMATS if form.name != "custom")
     parser.add_argument("--format", choices=names, default="auto", metavar="F", help=", ".join(names))
     parser.add_argument(
-        "--group-by", default="", metavar="P", help="dotted path of the field that names the group"
+        "--group-by",
+        default="",
+        type=_group_by,
+        metavar="P",
+        help="dotted path of the field that names the group, or a template such as {team}/{metadata.route}",
     )
+    parser.add_argument(
+        "--length-bands",
+        default=(),
+        type=_length_bands,
+        metavar="N,N",
+        help="prompt lengths, in tokens, that split every group into bands, such as 1024,8192",
+    )
+
+
+def _group_by(text: str) -> str:
+    if problem := template_problem(text):
+        raise argparse.ArgumentTypeError(problem)
+    return text
+
+
+def _length_bands(text: str) -> tuple[int, ...]:
+    edges = [int(edge) for edge in text.split(",") if edge.isdecimal()]
+    if not edges or edges != sorted(set(edges)) or len(edges) != text.count(",") + 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected whole numbers in rising order: 1024,8192")
+    return tuple(edges)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,11 +99,12 @@ def decoded(
     """
     form: Format = get_format(arguments.format)
     decoder = form.decoder(DecoderOptions(group_by=arguments.group_by, seen=Seen() if seen is None else seen))
+    bands = Bands(arguments.length_bands)
     too_long: list[Entry] = []
     for lines in read_lines(file, progress, lambda: too_long.append(RecordError("too_long"))):
-        yield decoder.decode(lines)
+        yield bands.apply(decoder.decode(lines))
     yield too_long
-    yield decoder.flush()
+    yield bands.apply(decoder.flush())
     if chosen := getattr(decoder, "chosen", ""):
         others = ", ".join(sorted(getattr(decoder, "also", ())))
         also = f"; some entries have format {others}" if others else ""

@@ -9,6 +9,7 @@ from kvcache_exporter.config.endpoint import ENDPOINT
 from kvcache_exporter.config.section import MIB, Problems, Section
 from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS
 
+MOST_BANDS = 16
 CUSTOM_FIELDS = frozenset((*CUSTOM_PATHS, *CUSTOM_LITERALS))
 
 FORMATS_WITH_FIELDS = ("custom", "envoy_ai_gateway")
@@ -22,6 +23,7 @@ class RequestSource(Section):
     paths: Annotated[tuple[Annotated[str, kinds.FILE], ...], kinds.NonEmpty()]
     start_at: Annotated[str, kinds.Choice("position", ("beginning", "end"))] = "end"
     group_by: Annotated[str, kinds.TEXT] = ""
+    length_bands: Annotated[tuple[Annotated[int, kinds.integer(1, 100_000_000)], ...], kinds.NonEmpty()] = ()
     model_name: Annotated[str, kinds.TEXT] = ""
     provider: Annotated[str, kinds.TEXT] = ""
     fields: Annotated[tuple[tuple[str, str], ...], label_kinds.Fields(CUSTOM_FIELDS)] = ()
@@ -36,6 +38,10 @@ class RequestSource(Section):
         meant = [name for name, _ in self.fields if name in CUSTOM_LITERALS]
         if meant and self.format == "envoy_ai_gateway":
             yield f"fields.{meant[0]}", "only format custom has it; remove it"
+        bands = self.length_bands
+        if list(bands) != sorted(set(bands)) or len(bands) > MOST_BANDS:
+            found = ", ".join(map(str, bands))
+            yield "length_bands", f"found {found}, expected at most {MOST_BANDS} lengths in rising order"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.exposition import Chunk, Renderer
 from kvcache_exporter.model import Sample
+from kvcache_exporter.requests.bands import Bands
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
 from kvcache_exporter.requests.formats.seen import Seen
 from kvcache_exporter.requests.ledger import Ledger
@@ -37,6 +38,7 @@ class SourceOptions:
     start_at: Literal["beginning", "end"]
     decoding: DecoderOptions
     full_hit: FullHit
+    length_bands: tuple[int, ...] = ()
     models: int = 200
     groups: int = 200
     max_line_bytes: int = 8 << 20
@@ -65,6 +67,7 @@ class LogSource:
             store.load(self._spaces["files"]),
             FollowOptions(max_line_bytes=options.max_line_bytes),
         )
+        self._bands = Bands(options.length_bands)
         self._renderer = Renderer()
         self._reported: set[str] = set()
         self._recognised: set[str] = set()
@@ -75,7 +78,7 @@ class LogSource:
         """Read what is new, at most about 16 MiB; True if there may be more. `now` is Unix seconds."""
         size = 0
         for chunk in self._follower.poll(_COMMIT_BYTES):
-            self.ledger.add(self._decode(chunk))
+            self.ledger.add(self._bands.apply(self._decode(chunk)))
             if chunk.too_long:
                 self.ledger.fail("too_long", chunk.too_long)
             size += chunk.line_count + chunk.too_long

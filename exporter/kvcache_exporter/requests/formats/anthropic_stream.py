@@ -20,10 +20,10 @@ from kvcache_exporter.requests.formats.anthropic_messages import (
 )
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.envelope import is_event
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
-from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.statuses import failure_of_error
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, refusal
@@ -90,7 +90,7 @@ class StreamDecoder(LineDecoder):
     def __init__(self, options: DecoderOptions) -> None:
         super().__init__(StreamRow)
         self._labels = Labeller(options, "anthropic", UNKNOWN_CONTRACT).labels
-        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._group_by = group_reader(options.group_by)
         self._pending: dict[str, Pending] = {}
         self._finished: dict[str, None] = {}
         self._latest = ""

@@ -7,6 +7,7 @@ import msgspec
 
 from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import Caching
@@ -28,7 +29,8 @@ class CustomDecoder(LineDecoder):
         check_fields(options.fields)
         paths = {name: path for name, path in options.fields.items() if name in CUSTOM_PATHS}
         if options.group_by:
-            paths["group"] = options.group_by
+            paths.pop("group", None)
+        self._group_by = group_reader(options.group_by)
         self._paths = paths
         self._read = Paths(dict.fromkeys(paths.values())).read
         self._inclusive = options.fields.get("prompt_includes_cached", "true") == "true"
@@ -41,7 +43,8 @@ class CustomDecoder(LineDecoder):
     def _take(self, row: _AnyObject, line: bytes, entries: list[Entry]) -> None:  # noqa: ARG002
         found = self._read(line)
         value = {name: found[path] for name, path in self._paths.items()}.get
-        labels = self._labels(value("provider"), value("model_name"), value("group"))
+        group = value("group") if self._group_by is None else self._group_by(line)
+        labels = self._labels(value("provider"), value("model_name"), group)
         provider, model_name, group, granule, minimum = labels
         at = timestamp(value("timestamp"))
         reason = failure_of_status(value("status"))

@@ -13,10 +13,10 @@ import msgspec
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller, Labels
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
-from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.statuses import failure_of_error, failure_of_status, status_word
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import MAX_LABEL, Milliseconds, label, milliseconds, refusal
@@ -112,7 +112,7 @@ class EnvelopeDecoder(LineDecoder):
         self._unfold, self._diagnosis = format_.unfold, format_.diagnosis
         labeller = Labeller(options, format_.provider, format_.contract)
         self._known, self._labels = labeller.known, labeller.labels
-        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._group_by = group_reader(options.group_by)
 
     def _take(self, row: Envelope, line: bytes, entries: list[Entry]) -> None:
         """Runs for every request, so the types that logs nearly always have are handled in line."""

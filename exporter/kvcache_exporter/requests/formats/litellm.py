@@ -14,10 +14,10 @@ from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats.anthropic_messages import CacheCreation, split_by_ttl
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller, Labels
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
-from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.statuses import failure_of_status, failure_of_text
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import Milliseconds, Tokens, label, milliseconds, refusal
@@ -86,7 +86,7 @@ class LiteDecoder(LineDecoder):
         super().__init__(LiteRow)
         labeller = Labeller(options, "", UNKNOWN_CONTRACT)
         self._known, self._labels = labeller.known, labeller.labels
-        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._group_by = group_reader(options.group_by)
 
     def _take(self, row: LiteRow, line: bytes, entries: list[Entry]) -> None:
         group = _group(row) if self._group_by is None else self._group_by(line)

@@ -6,6 +6,7 @@ import msgspec
 
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import provider_caching
@@ -51,7 +52,7 @@ class SglangDecoder(LineDecoder):
         """`n` is the path of the number of choices that the request asked for."""
         super().__init__(row)
         self._labels = Labeller(options, "sglang", provider_caching("sglang")).labels
-        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._group_by = group_reader(options.group_by)
         self._n = Paths((n,)).first
 
     def _entry(self, request: SglangRequest, line: bytes, at: float | None) -> Entry:

@@ -1,0 +1,52 @@
+"""The prompt group of a record: one field of the log entry, or a template of several."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from kvcache_exporter.requests.formats.paths import Paths
+from kvcache_exporter.requests.formats.values import label
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_ABSENT = "-"
+GroupReader = Callable[[bytes], Any]
+"""The group of a log line, before it is made a label value; None where the line names none."""
+
+
+class Template:
+    """What `group_by` says: a field (`metadata.route`), or several in a text (`{team}/{metadata.route}`)."""
+
+    def __init__(self, group_by: str) -> None:
+        plain = "{" not in group_by
+        pieces = ["", group_by, ""] if plain else _FIELD.split(group_by)
+        self._texts, self.fields = pieces[::2], tuple(pieces[1::2])
+        self._plain = plain
+
+    def fill(self, value: Callable[[str], Any]) -> Any:
+        """`value` gives a field's value or None. A field that is missing beside others shows as `-`."""
+        if self._plain:
+            return value(self.fields[0])
+        values = [label(value(field)) for field in self.fields]
+        if not any(values):
+            return None
+        parts = zip((found or _ABSENT for found in values), self._texts[1:], strict=True)
+        return self._texts[0] + "".join(found + text for found, text in parts)
+
+
+def group_reader(group_by: str) -> GroupReader | None:
+    """A reader of the fields of JSON lines; None for "", where the format knows its own group."""
+    if not group_by:
+        return None
+    template = Template(group_by)
+    paths = Paths(dict.fromkeys(template.fields))
+    return paths.first if "{" not in group_by else lambda line: template.fill(paths.read(line).get)
+
+
+def template_problem(group_by: str) -> str | None:
+    """What is wrong with a field or template; None if nothing is."""
+    rest = _FIELD.sub("", group_by)
+    if "{" in rest or "}" in rest:
+        return "braces must come in pairs around a field, such as {metadata.route}"
+    if any(not field.strip() for field in _FIELD.findall(group_by)):
+        return "{} names no field; write one, such as {metadata.route}"
+    return None
