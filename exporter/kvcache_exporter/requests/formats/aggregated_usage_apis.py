@@ -11,10 +11,10 @@ import msgspec
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import Aggregate, Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.lines import FAILURES, LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
-from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.rows import Loose, foreign
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, refusal
@@ -88,7 +88,7 @@ class AggregateDecoder(LineDecoder):
         self._seen = options.seen
         labeller = Labeller(options, "", UNKNOWN_CONTRACT)
         self._labels = labeller.labels
-        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._group_by = group_reader(options.group_by)
 
     def _take(self, row: UsagePage, line: bytes, entries: list[Entry]) -> None:  # noqa: ARG002
         buckets = [b for b in (row.data if isinstance(row.data, list) else [row]) if _start(b) is not None]

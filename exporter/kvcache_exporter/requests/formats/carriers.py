@@ -6,7 +6,7 @@ from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats.auto import Auto
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
-from kvcache_exporter.requests.formats.paths import Paths
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.values import label
 from kvcache_exporter.requests.framing import OVERFLOW, Framer
 
@@ -21,7 +21,7 @@ class CarrierDecoder:
     def __init__(self, options: DecoderOptions, inner: Auto) -> None:
         self._framer = Framer()
         self._inner = inner.decoder(options)
-        self._outer = Paths((options.group_by,)).first if options.group_by else None
+        self._outer = group_reader(options.group_by)
 
     @property
     def chosen(self) -> str:

@@ -13,10 +13,10 @@ from kvcache_exporter.errors import RecordError, StateError
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats.anthropic_messages import MessagesUsage, message_counts
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
-from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.rows import Loose, foreign
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, refusal
@@ -68,7 +68,7 @@ class ClaudeCodeDecoder(LineDecoder):
         super().__init__(ClaudeRow)
         self._seen = options.seen
         self._labels = Labeller(options, "anthropic", UNKNOWN_CONTRACT).labels
-        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._group_by = group_reader(options.group_by)
         self._pending: _Saved = {}
 
     def _take(self, row: ClaudeRow, line: bytes, entries: list[Entry]) -> None:

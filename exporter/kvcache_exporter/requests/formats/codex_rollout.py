@@ -11,10 +11,10 @@ import msgspec
 from kvcache_exporter.errors import StateError
 from kvcache_exporter.model import Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import provider_caching
-from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.rows import Loose, Reading, foreign
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import Tokens, label
@@ -81,7 +81,7 @@ class CodexDecoder(LineDecoder):
     def __init__(self, options: DecoderOptions) -> None:
         super().__init__(CodexRow)
         self._labels = Labeller(options, "openai", provider_caching("openai")).labels
-        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._group_by = group_reader(options.group_by)
         self._context = Context()
 
     def _take(self, row: CodexRow, line: bytes, entries: list[Entry]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kvcache_exporter.model import CUSTOM_PATHS
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
@@ -49,13 +50,14 @@ class EnvoyDecoder(LineDecoder):
     def __init__(self, options: DecoderOptions) -> None:
         super().__init__(dict[str, Any])
         check_keys(options.fields)
-        self._own = {**options.fields, **({"group": options.group_by} if options.group_by else {})}
+        self._own = dict(options.fields)
+        self._group_by = group_reader(options.group_by)
         self._read = Paths(dict.fromkeys(self._own.values())).read
         self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
 
     def _take(self, row: dict[str, Any], line: bytes, entries: list[Entry]) -> None:
         value = {name: _first(row, keys) for name, keys in KEYS.items()}
-        own = self._own_values(line) if self._own else {}
+        own = self._own_values(line)
         if not own and not any(key in row for key in _TELLING):
             raise foreign("Envoy AI Gateway's access log")
         value |= own
@@ -64,8 +66,10 @@ class EnvoyDecoder(LineDecoder):
         entries.append(reading.entry(labels))
 
     def _own_values(self, line: bytes) -> dict[str, Any]:
-        found = self._read(line)
+        found = self._read(line) if self._own else {}
         values = {name: _first(found, (path,)) for name, path in self._own.items()}
+        if self._group_by is not None:
+            values["group"] = self._group_by(line)
         return {name: value for name, value in values.items() if value is not None}
 
 

@@ -8,6 +8,7 @@ import msgspec
 from kvcache_exporter.errors import RecordError, StateError
 from kvcache_exporter.model import Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import Template
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.rows import Reading, foreign
@@ -32,7 +33,7 @@ class ActivityDecoder:
 
     def __init__(self, options: DecoderOptions) -> None:
         self._labels = Labeller(options, "openrouter", UNKNOWN_CONTRACT).labels
-        self._group_by = options.group_by or "app_name"
+        self._template = Template(options.group_by or "app_name")
         self._columns: tuple[str, ...] = COLUMNS
 
     def decode(self, lines: Sequence[bytes]) -> list[Entry]:
@@ -70,7 +71,7 @@ class ActivityDecoder:
             ending="cancelled" if _is(cell("cancelled")) else "",
             request_id=cell("generation_id"),
         )
-        return reading.entry(self._labels(reading.provider, reading.model, cell(self._group_by)))
+        return reading.entry(self._labels(reading.provider, reading.model, self._template.fill(cell)))
 
     def flush(self) -> list[Entry]:
         """Nothing is held back between lines."""

@@ -12,10 +12,10 @@ import msgspec
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller, Labels
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
-from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.statuses import failure_of_status, status_word
 from kvcache_exporter.requests.formats.values import label, refusal
 
@@ -102,7 +102,7 @@ class RowDecoder(LineDecoder):
         super().__init__(format_.row)
         self._read = format_.read
         self._labels = Labeller(options, format_.provider, format_.contract).labels
-        self._group_by = Paths((options.group_by,)).first if options.group_by else None
+        self._group_by = group_reader(options.group_by)
 
     def _take(self, row: Any, line: bytes, entries: list[Entry]) -> None:
         reading = self._read(row)

@@ -9,6 +9,7 @@ from typing import Any
 
 from kvcache_exporter.model import Skipped
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
+from kvcache_exporter.requests.formats.grouping import Template
 from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.rows import Reading
@@ -64,7 +65,7 @@ class SpanReader:
 
     def __init__(self, options: DecoderOptions) -> None:
         self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
-        self._group_by = options.group_by
+        self._template = Template(options.group_by or "service.name")
 
     def entry(self, span: Span) -> Entry:
         """A record for a model call, else Skipped. Raises RecordError for counts that cannot be."""
@@ -78,10 +79,7 @@ class SpanReader:
         return reading.entry(self._labels(reading.provider, reading.model, self._group(span)))
 
     def _group(self, span: Span) -> Any:
-        if not self._group_by:
-            return span.resource.get("service.name")
-        found = span.attributes.get(self._group_by)
-        return span.resource.get(self._group_by) if found is None else found
+        return self._template.fill({**span.resource, **span.attributes}.get)
 
 
 def _is_model_call(found: Mapping[str, Any], *, has_usage: bool) -> bool:
