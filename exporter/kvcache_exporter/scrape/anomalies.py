@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.scrape.pairs import Claim
-from kvcache_exporter.scrape.plan import Watched
 from kvcache_exporter.scrape.select import Key
+from kvcache_exporter.scrape.watched import Watched
 from kvcache_exporter.windows import History, Span
 
 LOOKUPS_SUSPECT_ABOVE = 1.05

@@ -10,7 +10,8 @@ from kvcache_exporter.scrape.derive import token_increases
 from kvcache_exporter.scrape.fleet import Fleet
 from kvcache_exporter.scrape.lifecycle import ColdRule, Life, Lifecycle, Phase, Signs, Traffic
 from kvcache_exporter.scrape.phases import PhaseSplitter, Split
-from kvcache_exporter.scrape.plan import Plan, Watched
+from kvcache_exporter.scrape.plan import Plan
+from kvcache_exporter.scrape.watched import Watched
 from kvcache_exporter.windows import History, Span
 
 _COLD_WINDOW = c.WINDOWS["1m"]

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines.base import Engine
@@ -17,7 +16,7 @@ from kvcache_exporter.scrape.lifecycle import ColdRule, Signs
 from kvcache_exporter.scrape.measure import Identity, about, clean, measure, requests_under_way
 from kvcache_exporter.scrape.pairs import Claim
 from kvcache_exporter.scrape.parse import Layout, Page, PageParser
-from kvcache_exporter.scrape.plan import Plan, Watched
+from kvcache_exporter.scrape.plan import Plan
 from kvcache_exporter.scrape.processes import Processes
 from kvcache_exporter.scrape.requests import (
     RequestIncreases,
@@ -27,6 +26,7 @@ from kvcache_exporter.scrape.requests import (
     windowed,
 )
 from kvcache_exporter.scrape.select import Key, detect, wanted_names
+from kvcache_exporter.scrape.watched import Watched, in_columns
 from kvcache_exporter.windows import History, Span, Terms
 
 
@@ -175,9 +175,9 @@ class TargetCollector:
         watched = sorted({*plan.watched_indices, *self._requests.watched_indices})
         columns = {i: self._history.column(layout.series[i]) for i in watched}
         self._columns = list(columns.items())
-        self._terms = {key: _with_columns(item, columns) for key, item in plan.watched.items()}
-        self._claims = [Claim(*(_translated(terms, columns) for terms in claim)) for claim in plan.claims]
-        self._cache_resets = _translated(plan.cache_resets, columns)
+        self._terms = {key: item.in_columns(columns) for key, item in plan.watched.items()}
+        self._claims = [Claim(*(in_columns(terms, columns) for terms in claim)) for claim in plan.claims]
+        self._cache_resets = in_columns(plan.cache_resets, columns)
         self._request_terms = self._requests.columns(columns)
         self.plan, self.engine, self._bound = plan, engine, (layout, self._history.generation)
         return plan
@@ -240,23 +240,3 @@ class TargetCollector:
                     yield Sample(metric, tuple(labels.get(name, "") for name in metric.labels), value)
         for window, by_model in self.recent_requests.items():
             yield from windowed(by_model, self.who.target, self.engine.name if self.engine else "", window)
-
-
-def _with_columns(item: Watched, columns: Mapping[int, int]) -> Watched:
-    def translate(terms: Terms | None) -> Terms | None:
-        return terms and _translated(terms, columns)
-
-    requests = item.requests and tuple(filter(None, map(translate, item.requests)))
-    return replace(
-        item,
-        cached=translate(item.cached),
-        prompt=translate(item.prompt),
-        requests=requests if requests and len(requests) == 3 else None,
-        counters={metric: t for metric, terms in item.counters.items() if (t := translate(terms))},
-        prefill_tokens=translate(item.prefill_tokens),
-        doubt=translate(item.doubt),
-    )
-
-
-def _translated(terms: Terms, columns: Mapping[int, int]) -> Terms:
-    return Terms(*(tuple(columns[i] for i in part) for part in terms))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.scrape.plan import Watched
+from kvcache_exporter.scrape.watched import Watched
 from kvcache_exporter.windows import Span, Terms
 
 

@@ -1,7 +1,6 @@
 """Compiles an engine table against a page's layout, once; pages of the same layout are then mere sums."""
 
 from collections import defaultdict
-from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 from kvcache_exporter import catalogue as c
@@ -10,6 +9,7 @@ from kvcache_exporter.engines.base import Engine, Rule, Source
 from kvcache_exporter.model import RawSeries
 from kvcache_exporter.scrape.pairs import BasisTerms, bases_of, claims_of, first_present, merged
 from kvcache_exporter.scrape.select import PROCESS_START, Key, Selection
+from kvcache_exporter.scrape.watched import Watched
 from kvcache_exporter.windows import Terms
 
 INF = float("inf")
@@ -34,30 +34,6 @@ class Histogram(NamedTuple):
     edges: tuple[float, ...]
     counts: tuple[tuple[int, ...], ...]
     sum: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What windows need of one key; terms are indices of values."""
-
-    basis: str
-    cached: Terms | None
-    prompt: Terms | None
-    _: KW_ONLY
-    requests: tuple[Terms, Terms, Terms] | None = None
-    """Requests that computed at most, had a prompt of at most the threshold, and all."""
-    counters: dict[Metric, Terms] = field(default_factory=dict)
-    """Those of WATCHED_METRICS that the key has."""
-    prefill_tokens: Terms | None = None
-    doubt: Terms | None = None
-    """Counters whose increase belies that nothing was cached."""
-
-    @property
-    def indices(self) -> frozenset[int]:
-        """Of all counters above, those taken off included."""
-        single = (self.cached, self.prompt, self.prefill_tokens)
-        terms = filter(None, (*single, *(self.requests or ()), *self.counters.values()))
-        return frozenset(i for parts in terms for part in parts for i in part)
 
 
 class Plan:

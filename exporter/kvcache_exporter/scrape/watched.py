@@ -1,0 +1,52 @@
+"""The counters of one key that windows are made of: indices into a page's values, or columns of a history."""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.windows import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What windows need of one key; terms are indices of values."""
+
+    basis: str
+    cached: Terms | None
+    prompt: Terms | None
+    _: KW_ONLY
+    requests: tuple[Terms, Terms, Terms] | None = None
+    """Requests that computed at most, had a prompt of at most the threshold, and all."""
+    counters: dict[Metric, Terms] = field(default_factory=dict)
+    """Those of WATCHED_METRICS that the key has."""
+    prefill_tokens: Terms | None = None
+    doubt: Terms | None = None
+    """Counters whose increase belies that nothing was cached."""
+
+    @property
+    def indices(self) -> frozenset[int]:
+        """Of all counters above, those taken off included."""
+        single = (self.cached, self.prompt, self.prefill_tokens)
+        terms = filter(None, (*single, *(self.requests or ()), *self.counters.values()))
+        return frozenset(i for parts in terms for part in parts for i in part)
+
+    def in_columns(self, columns: Mapping[int, int]) -> "Watched":
+        """The same with a history's columns for the indices of a page's values."""
+
+        def translate(terms: Terms | None) -> Terms | None:
+            return terms and in_columns(terms, columns)
+
+        requests = self.requests and tuple(filter(None, map(translate, self.requests)))
+        return replace(
+            self,
+            cached=translate(self.cached),
+            prompt=translate(self.prompt),
+            requests=requests if requests and len(requests) == 3 else None,
+            counters={metric: t for metric, terms in self.counters.items() if (t := translate(terms))},
+            prefill_tokens=translate(self.prefill_tokens),
+            doubt=translate(self.doubt),
+        )
+
+
+def in_columns(terms: Terms, columns: Mapping[int, int]) -> Terms:
+    return Terms(*(tuple(columns[i] for i in part) for part in terms))
