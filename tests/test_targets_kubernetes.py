@@ -23,6 +23,7 @@ from certificates import authority
 from kubernetes_api import KubernetesApi, Object, kubeconfig, pod
 from kvcache_exporter.config import KubernetesDiscovery as Options
 from kvcache_exporter.config import TargetGroup, TlsSettings
+from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.targets import Targets, discovery_of
 from kvcache_exporter.targets.kubernetes import KubernetesDiscovery, reflector, session
 from kvcache_exporter.targets.kubernetes import discovery as module
@@ -225,7 +226,7 @@ def test_annotations_override_what_the_group_says(api: KubernetesApi, tmp_path: 
         ("path", "/m?x", "a path such as /metrics"),
         ("scheme", "ftp", "one of http, https"),
         ("scheme", "http", "https as its group has; credentials would travel in the clear"),
-        ("engine", "vlm", "one of auto, vllm, sglang"),
+        ("engine", "vlm", "one of auto, " + ", ".join(engine.name for engine in ENGINES)),
     ],
 )
 def test_a_bad_annotation_is_told_and_the_others_go_on(
