@@ -26,8 +26,8 @@ from kvcache_exporter.scrape.collector import TargetCollector
 LATER, EARLIER = 0.25, 0.05
 """Seconds by which a client may see a first token later than the plugin (HTTP, its own threads), or earlier:
 the plugin takes the last token to reach the API server as fast as the first did. Two cores do all of that."""
-MEAN = 0.05
-"""Seconds that the means of an outcome may differ."""
+MEAN, MEAN_SHARE = 0.05, 0.15
+"""Seconds, or the share, that the means of an outcome may differ: eight requests on a machine with other work."""
 OWN = 0.02
 """Seconds that vLLM's own mean TTFT may differ from ours."""
 NEWEST, OLDER = "0.32.0", "0.16.0"
@@ -113,7 +113,7 @@ def times_agree(page: Page, seen: list[Seen]) -> None:
         theirs = sum(times) / len(times)
         print(f"{outcome:12} n={len(times):3}  TTFT here {ours:.4f} s  client {theirs:.4f} s")
         assert page(f"{name}_count", outcome) == len(times)
-        assert abs(theirs - ours) < MEAN
+        assert ours == pytest.approx(theirs, abs=MEAN, rel=MEAN_SHARE)
         for edge in SECONDS_BUCKETS:
             least = sum(time <= edge - EARLIER for time in times)
             most = sum(time <= edge + LATER for time in times)
