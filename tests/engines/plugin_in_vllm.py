@@ -27,7 +27,9 @@ LATER, EARLIER = 0.25, 0.05
 """Seconds by which a client may see a first token later than the plugin (HTTP, its own threads), or earlier:
 the plugin takes the last token to reach the API server as fast as the first did. Two cores do all of that."""
 MEAN, MEAN_SHARE = 0.05, 0.15
-"""Seconds, or the share, that the means of an outcome may differ: eight requests on a machine with other work."""
+"""Seconds, or the share, that the means of an outcome may differ: eight requests on a busy machine."""
+OUTLIERS = 1
+"""Requests of an outcome that may be further off: a client thread that got no processor for a while."""
 OWN = 0.02
 """Seconds that vLLM's own mean TTFT may differ from ours."""
 NEWEST, OLDER = "0.32.0", "0.16.0"
@@ -117,7 +119,10 @@ def times_agree(page: Page, seen: list[Seen]) -> None:
         for edge in SECONDS_BUCKETS:
             least = sum(time <= edge - EARLIER for time in times)
             most = sum(time <= edge + LATER for time in times)
-            assert least <= page(f"{name}_bucket", outcome, str(edge)) <= most, (outcome, edge)
+            assert least - OUTLIERS <= page(f"{name}_bucket", outcome, str(edge)) <= most + OUTLIERS, (
+                outcome,
+                edge,
+            )
     own = page("vllm:time_to_first_token_seconds_sum") / page("vllm:time_to_first_token_seconds_count")
     ours = sum(page(f"{name}_sum", outcome) for outcome in OUTCOMES) / len(seen)
     print(f"all          n={len(seen):3}  TTFT here {ours:.4f} s  vLLM's own {own:.4f} s")
