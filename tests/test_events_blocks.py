@@ -86,6 +86,14 @@ def test_there_are_never_more_entries_than_the_limit(
         assert index.entries <= limit
 
 
+@pytest.mark.parametrize("key", [0, -1, 1, 2**64 - 1])
+def test_no_hash_is_in_every_sample_and_keeps_the_memory_full(key: int) -> None:
+    index = BlockIndex(4)
+    for tier in ("device", "host", "disk", "remote"):
+        index.store([key, key], tier, 0.0)
+    assert index.entries <= 4
+
+
 def test_a_full_memory_of_removed_blocks_leaves_what_is_resident_exact() -> None:
     chance = random.Random(1)
     index = BlockIndex(10_000)

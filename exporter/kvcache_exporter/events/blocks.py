@@ -21,6 +21,8 @@ DELAY_EDGES = (
 
 _INTEGERS = {int}
 _SPREAD = 0x9E3779B97F4A7C15
+_OFFSET = 0x632BE59BD9B4E019
+"""Or 0 and -1 would be in every sample, and a full memory of them could not be thinned."""
 _BITS = 2**64 - 1
 _SPARSEST = 64
 """One removed hash in so many is the thinnest sample; then the oldest are forgotten instead."""
@@ -182,4 +184,5 @@ class BlockIndex:
 
 
 def sampled(key: int, one_in: int) -> bool:
-    return not ((key ^ key >> 29) * _SPREAD >> 40) & (one_in - 1)
+    """Whether a hash is in the sample of one in so many, a power of 2; none is in every sample."""
+    return not (((key ^ key >> 29) + _OFFSET) * _SPREAD >> 40) & (one_in - 1)
