@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,15 +131,79 @@ def test_damaged_file_is_told(path: Path) -> None:
         StateStore(path)
 
 
-def test_damage_in_the_middle_is_told(path: Path) -> None:
+def test_a_damaged_state_file_is_put_aside_and_a_new_one_begun(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = StateStore(path)
     store.commit({("a", str(n)): os.urandom(500) for n in range(200)})
     store.close()
     data = bytearray(path.read_bytes())
     data[4096:] = os.urandom(len(data) - 4096)
     path.write_bytes(data)
-    with pytest.raises(StateError, match="is damaged"):
-        StateStore(path)
+    store = StateStore(path)
+    assert store.load("a") == {}
+    assert store.lost_at == pytest.approx(time.time(), abs=60)
+    store.commit({("a", "x"): b"1"})
+    store.close()
+    (aside,) = path.parent.glob("state.sqlite.damaged-*")
+    assert aside.read_bytes() == bytes(data)
+    assert f"{path}: is damaged or no state file" in caplog.text
+    assert f"it is kept as {aside}, and log positions and counters start anew" in caplog.text
+    store = StateStore(path)
+    assert (store.load("a"), store.lost_at) == ({"x": b"1"}, None)
+    store.close()
+
+
+@pytest.mark.parametrize("size", [100, 4096, 50_000])
+def test_a_file_of_zeros_as_power_loss_leaves_it_is_put_aside(path: Path, size: int) -> None:
+    path.write_bytes(bytes(size))
+    store = StateStore(path)
+    assert store.lost_at is not None
+    store.close()
+    assert len(list(path.parent.glob("state.sqlite.damaged-*"))) == 1
+
+
+def test_a_damaged_write_ahead_log_loses_no_more_than_itself(path: Path) -> None:
+    store = StateStore(path)
+    store.commit({("a", "x"): b"1"})
+    copy = {name: path.with_name(path.name + name).read_bytes() for name in ("", "-wal")}
+    store.close()
+    path.write_bytes(copy[""])
+    path.with_name(path.name + "-wal").write_bytes(os.urandom(len(copy["-wal"])))
+    store = StateStore(path)
+    store.commit({("a", "y"): b"2"})
+    assert store.load("a")["y"] == b"2"
+    store.close()
+
+
+@settings(max_examples=40)
+@given(cuts=st.lists(st.tuples(st.integers(0, 60_000), st.binary(min_size=1, max_size=300)), max_size=4))
+def test_whatever_happened_to_the_file_there_is_a_store_or_a_state_error(
+    whole: bytes, cuts: list[tuple[int, bytes]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.sqlite"
+        data = bytearray(whole)
+        for at, junk in cuts:
+            data[at : at + len(junk)] = junk
+        path.write_bytes(data)
+        try:
+            store = StateStore(path)
+            store.load("a")
+            store.commit({("b", "x"): b"1"})
+            store.close()
+        except StateError:
+            pass
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A state file with entries."""
+    path = tmp_path_factory.mktemp("whole") / "state.sqlite"
+    store = StateStore(path)
+    store.commit({("a", str(n)): b"entry %d" % n * 20 for n in range(200)})
+    store.close()
+    return path.read_bytes()
 
 
 def test_database_of_another_program_is_left_alone(path: Path) -> None:

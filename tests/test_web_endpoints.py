@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 import pytest
 import requests
 
+from kvcache_exporter.errors import ProbeError
 from kvcache_exporter.web import Asset, WebServer, web_server
 from kvcache_exporter.web.endpoints import OPENMETRICS_FORMAT, ROUTES, TEXT_FORMAT
 
@@ -54,6 +55,9 @@ class FixedPages:
 
     def page_html(self, model: str | None) -> bytes | None:
         return b"<!doctype html><title>kvcache</title>" if model in (None, "llama & co") else None
+
+    def probe(self, target: str, module: str, timeout: str, *, openmetrics: bool) -> bytes:
+        raise ProbeError("forbidden", f"{target} is not allowed by module {module} {timeout}")
 
     def asset(self, path: str) -> Asset | None:
         return Asset("text/css; charset=utf-8", b"p {}\n" * self.lines) if path == "0abc/page.css" else None
@@ -111,6 +115,12 @@ def get(server: WebServer, path: str, **headers: str) -> requests.Response:
             400,
             "text/plain; charset=utf-8",
             "say which target: /debug/target?name=NAME\n",
+        ),
+        (
+            "/probe?target=a%3A1&module=m",
+            403,
+            "text/plain; charset=utf-8",
+            "a:1 is not allowed by module m \n",
         ),
         ("/metrics", 200, TEXT_FORMAT, 'kvcache_usage_ratio{target="a"} 0.5\n'),
     ],

@@ -15,6 +15,7 @@ from kvcache_exporter.events.source import EventOptions
 from kvcache_exporter.events.sources import EventSources
 from kvcache_exporter.exposition import Chunk
 from kvcache_exporter.jobs import JobMaker
+from kvcache_exporter.probe import Prober
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.custom import check_fields
@@ -89,6 +90,7 @@ class App:
         """Set when targets have changed and nobody should wait for the next tick."""
         self._targets = Targets(self.config.targets, self._look.set)
         self._sources: dict[Hashable, LogSource] = {}
+        self.prober = Prober(self.config)
         self.recorder = Recorder(self.started)
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -125,6 +127,11 @@ class App:
         self._store.close()
 
     @property
+    def state_lost_at(self) -> float | None:
+        """Unix time at which a damaged state file was put aside; None if none was."""
+        return self._store.lost_at
+
+    @property
     def sources(self) -> list[LogSource]:
         return list(self._sources.values())
 
@@ -139,7 +146,7 @@ class App:
                 self._open_sources(config)
                 self._use_events(config)
                 self._targets.use(config.targets)
-                self.config = config
+                self.config = self.prober.config = config
                 self._refresh_targets()
         except KVCacheError as error:
             self.reload_ok = False

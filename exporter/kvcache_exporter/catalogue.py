@@ -98,6 +98,8 @@ DISCOVERY_FAILURE_REASONS = (
     "truncated",
     "internal",
 )
+PROBE_REFUSALS = ("not_configured", "bad_request", "forbidden", "busy")
+PROBE_RESULTS = ("up", "down", *PROBE_REFUSALS)
 REQUEST_ERROR_REASONS = ("rate_limited", "client_error", "server_error", "aborted", "failed")
 SKIP_REASONS = ("not_a_request", "response_cache", "duplicate")
 
@@ -150,6 +152,13 @@ TARGET_SCRAPE_FAILURES = _metric(
     "target_scrape_failures_total",
     ("target", "reason"),
     "Scrapes of the target that gave no usable page.",
+)
+PROBE_FAILED = _metric(
+    "gauge",
+    _TARGET,
+    "probe_failed",
+    ("target", "reason"),
+    "Why this probe gave no usable page (always 1); only on /probe, which counts nothing.",
 )
 TARGET_START = _metric(
     "gauge",
@@ -695,6 +704,20 @@ DISCOVERY_FAILURES = _metric(
 )
 ACTIVE_SERIES = _metric(
     "gauge", _EXPORTER, "exporter_active_series", (), "Label sets on the page, a histogram counted once."
+)
+PROBES = _metric(
+    "counter",
+    _EXPORTER,
+    "exporter_probes_total",
+    ("result",),
+    "Requests to /probe: targets that gave a usable page or not, and requests that were refused.",
+)
+STATE_LOST = _metric(
+    "gauge",
+    _EXPORTER,
+    "exporter_state_lost_timestamp_seconds",
+    (),
+    "Unix time at which a damaged state file was put aside and counting began anew; absent if it never was.",
 )
 DROPPED_SERIES = _metric(
     "counter",

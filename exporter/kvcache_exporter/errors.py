@@ -4,6 +4,7 @@ KVCacheError
 ├── ConfigError      the configuration file is wrong; holds every problem found
 ├── ScrapeError      one target could not be read; its reason is a closed label value
 ├── PricesError      a price table cannot be used
+├── ProbeError       a probe was not made; its reason is a closed label value
 ├── RecordError      one log line could not be read; its reason is a closed label value
 └── StateError       the state file cannot be used
 """
@@ -33,6 +34,14 @@ class ScrapeError(KVCacheError):
 
 class PricesError(KVCacheError):
     """The price table cannot be read, or holds no price."""
+
+
+class ProbeError(KVCacheError):
+    """/probe did not ask the target; `reason` is a value of the catalogue's PROBE_REFUSALS."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class RecordError(KVCacheError):

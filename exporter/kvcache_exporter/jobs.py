@@ -7,7 +7,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from kvcache_exporter.config import Config
-from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.engines import candidates
 from kvcache_exporter.errors import StateError
 from kvcache_exporter.exposition import Renderer
 from kvcache_exporter.scrape.cold import forgotten
@@ -52,7 +52,7 @@ class JobMaker:
         self._store.commit({(_SPACE, job.name): job.collector.cold.snapshot(now) for job in jobs})
 
     def _make(self, target: Target, config: Config) -> Job:
-        engines = [engine for engine in ENGINES if target.engine in ("auto", engine.name)]
+        engines = candidates(target.engine)
         collector = TargetCollector(
             target.name,
             engines,

@@ -71,6 +71,9 @@ class ExporterPages:
         summary = self._summary(model)
         return None if summary is None else page(summary)
 
+    def probe(self, target: str, module: str, timeout: str, *, openmetrics: bool) -> bytes:
+        return self._app.prober.probe(target, module, timeout, openmetrics=openmetrics).encode()
+
     def asset(self, path: str) -> Asset | None:
         return ASSETS.get(path)
 
@@ -114,6 +117,11 @@ class ExporterPages:
         failures = self._app.discovery_failures
         for reason in c.DISCOVERY_FAILURE_REASONS:
             yield Sample(c.DISCOVERY_FAILURES, (reason,), float(failures.get(reason, 0)))
+        if (lost := self._app.state_lost_at) is not None:
+            yield Sample(c.STATE_LOST, (), lost)
+        probes = self._app.prober.results
+        for result in c.PROBE_RESULTS if self._app.config.probe else ():
+            yield Sample(c.PROBES, (result,), float(probes[result]))
         yield Sample(c.ACTIVE_SERIES, (), float(self._page.active))
 
 

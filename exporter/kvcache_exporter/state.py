@@ -5,18 +5,26 @@ on from a moment at which they agreed.
 """
 
 import fcntl
+import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kvcache_exporter.errors import StateError
 
+log = logging.getLogger(__name__)
+
 APPLICATION_ID = 0x6B766331
 SCHEMA_VERSION = 1
 _BUSY_SECONDS = 5.0
 _VOLUME_TROUBLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+
+_ID_OFFSET = 68
+"""Of the application id in the header of an SQLite file."""
+_BESIDE = ("", "-wal", "-journal")
 
 _SCHEMA = """
 CREATE TABLE entries (
@@ -28,16 +36,18 @@ CREATE TABLE entries (
 class StateStore:
     """`path` None keeps the state in memory: nothing survives a restart.
 
-    Raises StateError when the file is damaged, foreign, of another version or owned by a running process.
-    Safe to use from any thread.
+    A damaged state file is put aside under another name and an empty one begun. Raises StateError when the
+    file is foreign, of another version or owned by a running process. Safe to use from any thread.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._owner = None if path is None else _own(path)
+        self.lost_at: float | None = None
+        """Unix time at which a damaged file was put aside, None if that was not needed."""
         try:
-            self._db = self._open()
+            self._db = self._opened()
         except BaseException:
             self._disown()
             raise
@@ -71,6 +81,20 @@ class StateStore:
         rows = ((namespace, key, value) for (namespace, key), value in puts.items())
         self._db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", rows)
         self._db.execute("COMMIT")
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            return self._open()
+        except _DamagedError as error:
+            if self._path is None or not _is_ours(self._path):
+                advice = "move it away to start anew, or choose another state.path"
+                raise StateError(f"{error}; {advice}") from error
+            self.lost_at = time.time()
+            aside = _put_aside(self._path, self.lost_at)
+            log.error(  # noqa: TRY400 - the message says it all
+                "%s; it is kept as %s, and log positions and counters start anew", error, aside
+            )
+            return self._open()
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -130,15 +154,38 @@ class StateStore:
             )
         if code.startswith(_VOLUME_TROUBLE):
             return StateError(f"{where}: {error}; check that the volume has space left and is writable")
-        return StateError(
-            f"{where}: is damaged or no state file ({error}); move it away to start anew, "
-            "or choose another state.path"
-        )
+        return _DamagedError(f"{where}: is damaged or no state file ({' '.join(str(error).split())})")
 
     def _disown(self) -> None:
         if self._owner is not None:
             os.close(self._owner)
             self._owner = None
+
+
+class _DamagedError(StateError):
+    """What SQLite cannot make sense of."""
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file that cannot be read was a state file: no path in the configuration moves another."""
+    with path.open("rb") as file:
+        head = file.read(_ID_OFFSET + 4)
+    # A machine that lost power may leave a file of zeros.
+    return not head.strip(b"\0") or head[_ID_OFFSET:] == APPLICATION_ID.to_bytes(4, "big")
+
+
+def _put_aside(path: Path, now: float) -> Path:
+    """Rename the file and its log, so that somebody may look into them."""
+    aside = path.with_name(f"{path.name}.damaged-{now:.0f}")
+    try:
+        for ending in _BESIDE:
+            file = path.with_name(path.name + ending)
+            if file.exists():
+                file.rename(aside.with_name(aside.name + ending))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    return aside
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:

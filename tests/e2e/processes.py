@@ -108,9 +108,18 @@ class Engine:
 
 @contextmanager
 def prometheus(
-    folder: Path, exporter_port: int, interval: str = "1s", *, rules: str = "", alertmanager_port: int = 0
+    folder: Path,
+    exporter_port: int,
+    interval: str = "1s",
+    *,
+    rules: str = "",
+    alertmanager_port: int = 0,
+    jobs: str = "",
 ) -> Iterator[str]:
-    """A real Prometheus that scrapes the exporter; its URL. `rules` is a pattern of rule files."""
+    """A real Prometheus that scrapes the exporter; its URL.
+
+    `rules` is a pattern of rule files; `jobs` are further scrape configurations, as YAML.
+    """
     port = free_port()
     config = folder / "prometheus.yml"
     config.write_text(
@@ -119,6 +128,7 @@ def prometheus(
         "  - job_name: kvcache\n"
         "    honor_labels: true\n"
         f"    static_configs: [{{targets: ['127.0.0.1:{exporter_port}']}}]\n"
+        + jobs
         + (f"rule_files: ['{rules}']\n" if rules else "")
         + (
             "alerting:\n  alertmanagers:\n"

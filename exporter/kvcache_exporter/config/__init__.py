@@ -5,6 +5,7 @@ from kvcache_exporter.config.kubernetes_section import KubernetesDiscovery, port
 from kvcache_exporter.config.labels import label_name_problem
 from kvcache_exporter.config.load import load_config
 from kvcache_exporter.config.mask import masked
+from kvcache_exporter.config.probe_section import AllowEntry, ProbeConfig, ProbeModule
 from kvcache_exporter.config.schema import (
     Config,
     FullHitConfig,
@@ -27,6 +28,7 @@ from kvcache_exporter.config.target_sections import (
 
 __all__ = [
     "Address",
+    "AllowEntry",
     "BasicAuth",
     "Config",
     "DnsDiscovery",
@@ -38,6 +40,8 @@ __all__ = [
     "LimitsConfig",
     "OutcomeConfig",
     "PricesConfig",
+    "ProbeConfig",
+    "ProbeModule",
     "RequestSource",
     "ScrapeConfig",
     "ShardConfig",

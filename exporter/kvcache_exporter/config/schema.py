@@ -5,6 +5,7 @@ from datetime import date
 from typing import Annotated
 
 from kvcache_exporter.config import kinds
+from kvcache_exporter.config.probe_section import ProbeConfig
 from kvcache_exporter.config.section import MIB, Problems, Seconds, Section
 from kvcache_exporter.config.source_sections import EventSource, RequestSource
 from kvcache_exporter.config.target_sections import TargetGroup
@@ -81,6 +82,7 @@ class Config(Section):
     targets: tuple[TargetGroup, ...] = ()
     requests: Annotated[tuple[RequestSource, ...], kinds.Unique("name")] = ()
     events: Annotated[tuple[EventSource, ...], kinds.Unique("target")] = ()
+    probe: ProbeConfig | None = None
     outcome: OutcomeConfig = OutcomeConfig()
     prices: PricesConfig | None = None
     limits: LimitsConfig = LimitsConfig()
@@ -90,9 +92,9 @@ class Config(Section):
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:
-        if not {"targets", "requests", "events"} & given:
+        if not {"targets", "requests", "events", "probe"} & given:
             yield "", NOTHING_TO_DO
 
     def problems(self) -> Problems:
-        if not self.targets and not self.requests and not self.events:
+        if not (self.targets or self.requests or self.events or self.probe):
             yield "", NOTHING_TO_DO

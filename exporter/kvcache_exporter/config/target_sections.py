@@ -51,6 +51,44 @@ class HttpSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Access(Section):
+    """How to speak to targets: what groups of them and modules of `probe` have in common."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "bearer_token": MOVE_TO_FILE.format("bearer_token_file"),
+        "password": MOVE_TO_FILE.format("basic_auth.password_file"),
+    }
+
+    scheme: Annotated[str | None, kinds.Choice("scheme", ("http", "https"))] = None
+    path: Annotated[str, kinds.URL_PATH] = "/metrics"
+    bearer_token_file: Annotated[str | None, kinds.SECRET_FILE] = None
+    basic_auth: BasicAuth | None = None
+    tls: TlsSettings | None = None
+
+    @property
+    def url_scheme(self) -> str:
+        return self.scheme or ("https" if self.tls else "http")
+
+    @property
+    def http(self) -> HttpSettings:
+        return HttpSettings(
+            bearer_token_file=self.bearer_token_file, basic_auth=self.basic_auth, tls=self.tls
+        )
+
+    @classmethod
+    def conflicts(cls, given: frozenset[str]) -> Problems:
+        if "bearer_token_file" in given and "basic_auth" in given:
+            yield (
+                "bearer_token_file",
+                "a request can carry only one of bearer_token_file and basic_auth; remove one",
+            )
+
+    def problems(self) -> Problems:
+        if self.tls and self.scheme == "http":
+            yield "tls", "the scheme is http, where tls has no effect; set scheme to https or remove tls"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DnsDiscovery(Section):
     name: Annotated[str, kinds.NAME]
     type: Annotated[str, kinds.Choice("record type", ("A", "AAAA", "SRV"))] = "A"
@@ -75,11 +113,7 @@ class FileDiscovery(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetGroup(Section):
-    REFUSED: ClassVar[Mapping[str, str]] = {
-        "bearer_token": MOVE_TO_FILE.format("bearer_token_file"),
-        "password": MOVE_TO_FILE.format("basic_auth.password_file"),
-    }
+class TargetGroup(Access):
     SOURCES: ClassVar[tuple[str, ...]] = ("static", "file", "dns", "kubernetes")
 
     engine: Annotated[str, kinds.Choice("engine")] = "auto"
@@ -88,22 +122,7 @@ class TargetGroup(Section):
     dns: DnsDiscovery | None = None
     kubernetes: KubernetesDiscovery | None = None
     labels: Annotated[tuple[tuple[str, str], ...], label_kinds.Labels()] = ()
-    scheme: Annotated[str | None, kinds.Choice("scheme", ("http", "https"))] = None
-    path: Annotated[str, kinds.URL_PATH] = "/metrics"
     request_metrics: Annotated[bool, kinds.BOOLEAN] = True
-    bearer_token_file: Annotated[str | None, kinds.SECRET_FILE] = None
-    basic_auth: BasicAuth | None = None
-    tls: TlsSettings | None = None
-
-    @property
-    def url_scheme(self) -> str:
-        return self.scheme or ("https" if self.tls else "http")
-
-    @property
-    def http(self) -> HttpSettings:
-        return HttpSettings(
-            bearer_token_file=self.bearer_token_file, basic_auth=self.basic_auth, tls=self.tls
-        )
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:
@@ -111,12 +130,4 @@ class TargetGroup(Section):
         if len(sources) != 1:
             found = " and ".join(sources) or "none of them"
             yield "", f"found {found}, expected exactly one of static, file, dns, kubernetes"
-        if "bearer_token_file" in given and "basic_auth" in given:
-            yield (
-                "bearer_token_file",
-                "a request can carry only one of bearer_token_file and basic_auth; remove one",
-            )
-
-    def problems(self) -> Problems:
-        if self.tls and self.scheme == "http":
-            yield "tls", "the scheme is http, where tls has no effect; set scheme to https or remove tls"
+        yield from Access.conflicts(given)

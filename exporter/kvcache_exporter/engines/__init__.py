@@ -12,3 +12,8 @@ from kvcache_exporter.engines.trtllm import TRTLLM
 from kvcache_exporter.engines.vllm import VLLM
 
 ENGINES: tuple[Engine, ...] = (VLLM, SGLANG, TRTLLM, LMCACHE, *ROUTERS)
+
+
+def candidates(name: str) -> list[Engine]:
+    """What a page may be of, by the configuration's word: one engine, or all for `auto`."""
+    return [engine for engine in ENGINES if name in ("auto", engine.name)]

@@ -25,7 +25,7 @@ from kvcache_exporter.scrape.requests import (
     increases_of,
     windowed,
 )
-from kvcache_exporter.scrape.select import Key, detect, wanted_names
+from kvcache_exporter.scrape.select import Key, recognise, wanted_names
 from kvcache_exporter.scrape.watched import Watched, in_columns
 from kvcache_exporter.windows import History, Span, Terms
 
@@ -167,7 +167,7 @@ class TargetCollector:
         """The plan for a layout, with a history column for each watched series."""
         if self.plan is not None and self._bound == (layout, self._history.generation):
             return self.plan
-        engine = self._recognise(layout)
+        engine = recognise(self._candidates, layout.series, self.who.target)
         plan = self.plan
         if plan is None or self._bound is None or self._bound[0] is not layout:
             plan = Plan(engine, layout.series)
@@ -181,19 +181,6 @@ class TargetCollector:
         self._request_terms = self._requests.columns(columns)
         self.plan, self.engine, self._bound = plan, engine, (layout, self._history.generation)
         return plan
-
-    def _recognise(self, layout: Layout) -> Engine:
-        engine = detect(self._candidates, layout.series)
-        if engine is None and len(self._candidates) == 1:
-            return self._candidates[0]
-        if engine is None:
-            known = ", ".join(candidate.name for candidate in self._candidates)
-            raise ScrapeError(
-                "unknown_engine",
-                f"{self.who.target}: the page has no family of a known engine ({known}); check that the "
-                "address is the engine's own metrics port",
-            )
-        return engine
 
     def _count(
         self, page: Page, impossible: Counter[str], admitted: Mapping[Key, float], merged: frozenset[str]

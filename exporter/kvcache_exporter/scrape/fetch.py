@@ -14,7 +14,7 @@ from kvcache_exporter import __version__
 from kvcache_exporter.config import HttpSettings, TlsSettings
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.scrape.credentials import Authorization, Stamp, tls_context, tls_stamps
-from kvcache_exporter.scrape.transport import Attempt, OnePool, open_pool
+from kvcache_exporter.scrape.transport import Attempt, OnePool, Resolve, open_pool, resolve
 
 ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 _CHUNK = 1 << 16
@@ -33,7 +33,9 @@ class Fetcher:
         http: HttpSettings | None = None,
         timeout: float = 5.0,
         max_page_bytes: int = 1 << 24,
+        look_up: Resolve = resolve,
     ) -> None:
+        """`look_up` says which addresses the host of `url` stands for: no other is ever connected to."""
         http = http or HttpSettings()
         parts = urlsplit(url)
         self._secure = parts.scheme == "https"
@@ -42,6 +44,7 @@ class Fetcher:
         self._tls = http.tls or _NO_TLS
         self._timeout = timeout
         self._max_page_bytes = max_page_bytes
+        self._look_up = look_up
         self._authorization = Authorization(http)
         self._attempt = Attempt()
         self._request = requests.Request("GET", url, _headers(timeout)).prepare()
@@ -94,7 +97,14 @@ class Fetcher:
         if self._adapter is None or stamps != self._stamps:
             context = tls_context(self._tls, stamps) if self._secure else None
             self.close()
-            pool = open_pool(self._host, self._port, self._attempt, context, self._tls.server_name)
+            pool = open_pool(
+                self._host,
+                self._port,
+                self._attempt,
+                context,
+                server_name=self._tls.server_name,
+                look_up=self._look_up,
+            )
             self._adapter, self._stamps = OnePool(pool), stamps
         return self._adapter
 

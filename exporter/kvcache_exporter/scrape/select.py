@@ -1,11 +1,12 @@
 """Finds, on one page's layout, the series that an engine table asks for."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kvcache_exporter.catalogue import Kind
 from kvcache_exporter.engines.base import Engine, Source
+from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.model import RawSeries
 from kvcache_exporter.windows import Terms
 
@@ -64,6 +65,21 @@ def detect(engines: Iterable[Engine], series: Iterable[RawSeries]) -> Engine | N
     counts = [(sum(_is_own(engine, item) for item in listed), engine) for engine in engines]
     best = max(counts, key=lambda pair: (pair[0] > 0 and pair[1].serves, pair[0]))
     return best[1] if best[0] else None
+
+
+def recognise(candidates: Sequence[Engine], series: Iterable[RawSeries], target: str) -> Engine:
+    """The engine behind a page, the only candidate whatever the page says; raises ScrapeError."""
+    engine = detect(candidates, series)
+    if engine is None and len(candidates) == 1:
+        return candidates[0]
+    if engine is None:
+        known = ", ".join(candidate.name for candidate in candidates)
+        raise ScrapeError(
+            "unknown_engine",
+            f"{target}: the page has no family of a known engine ({known}); check that the "
+            "address is the engine's own metrics port",
+        )
+    return engine
 
 
 def _is_own(engine: Engine, item: RawSeries) -> bool:

@@ -6,6 +6,7 @@ import io
 import socket
 import ssl
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import requests
@@ -13,6 +14,18 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+
+AddressInfo = tuple[Any, ...]
+"""One entry of what socket.getaddrinfo gives."""
+Resolve = Callable[[str, int], Sequence[AddressInfo]]
+
+
+def resolve(host: str, port: int) -> Sequence[AddressInfo]:
+    """Where a host (IPv6 without brackets) listens; raises OSError where the name has no address."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise socket.gaierror(str(error)) from error
 
 
 class Attempt:
@@ -71,22 +84,23 @@ class _TimedResponse(http.client.HTTPResponse):
 
 
 class _TimedConnection(HTTPConnection):
-    def __init__(self, *args: Any, attempt: Attempt, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, attempt: Attempt, look_up: Resolve, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._attempt = attempt
+        self._look_up = look_up
         self.response_class = functools.partial(_TimedResponse, attempt=attempt)  # type: ignore[assignment]
 
     def _new_conn(self) -> socket.socket:
         self._attempt.connected = True
         host = self.host.strip("[]")
         try:
-            addresses = socket.getaddrinfo(host, self.port or self.default_port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
+            addresses = self._look_up(host, self.port or self.default_port or 0)
+        except OSError as error:
             cause = error if isinstance(error, socket.gaierror) else socket.gaierror(str(error))
             raise NameResolutionError(self.host, self, cause) from error
         return self._first_connected(addresses)
 
-    def _first_connected(self, addresses: list[Any]) -> socket.socket:
+    def _first_connected(self, addresses: Sequence[AddressInfo]) -> socket.socket:
         failure: OSError = OSError("the name has no address")
         for family, kind, protocol, _, address in addresses:
             sock = socket.socket(family, kind, protocol)
@@ -152,15 +166,22 @@ class OnePool(HTTPAdapter):
 
 
 def open_pool(
-    host: str, port: int | None, attempt: Attempt, context: ssl.SSLContext | None, server_name: str | None
+    host: str,
+    port: int | None,
+    attempt: Attempt,
+    context: ssl.SSLContext | None,
+    *,
+    server_name: str | None,
+    look_up: Resolve = resolve,
 ) -> HTTPConnectionPool:
     if context is None:
-        return _Pool(host, port, maxsize=1, attempt=attempt)
+        return _Pool(host, port, maxsize=1, attempt=attempt, look_up=look_up)
     return _TlsPool(
         host,
         port,
         maxsize=1,
         attempt=attempt,
+        look_up=look_up,
         ssl_context=context,
         server_hostname=server_name or host.strip("[]"),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from kvcache_exporter.errors import ProbeError
 from kvcache_exporter.web.negotiation import accepts_gzip, prefers_openmetrics
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ ASSETS = "/assets/"
 GZIP_LEVEL = 1
 GZIP_MIN_BYTES = 1024
 HEALTHY, READY = "/-/healthy", "/-/ready"
+_PROBE_STATUS = {"not_configured": 404, "bad_request": 400, "forbidden": 403, "busy": 503}
 PROBES = (HEALTHY, READY)
 """Paths that tell nothing but whether the exporter works."""
 
@@ -50,6 +52,12 @@ class Pages(Protocol):
 
     def page_html(self, model: str | None) -> bytes | None:
         """The built-in page of the same, its values escaped."""
+
+    def probe(self, target: str, module: str, timeout: str, *, openmetrics: bool) -> bytes:
+        """The page of a target that the client names; raises ProbeError where that may not be asked.
+
+        `timeout` is the value of Prometheus' header, empty without one.
+        """
 
     def asset(self, path: str) -> "Asset | None":
         """What the page asks for below `/assets/`; None if there is no such thing."""
@@ -117,6 +125,17 @@ class Endpoints:
         headers = {"Content-Type": OPENMETRICS_FORMAT if openmetrics else TEXT_FORMAT}
         return _packed(request, body, headers, vary="Accept, Accept-Encoding")
 
+    def probe(self, request: Request) -> Response:
+        openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
+        timeout = request.headers.get("x-prometheus-scrape-timeout-seconds", "")
+        target, module = request.argument("target"), request.argument("module")
+        try:
+            body = self._pages.probe(target, module, timeout, openmetrics=openmetrics)
+        except ProbeError as error:
+            return text(_PROBE_STATUS[error.reason], str(error))
+        headers = {"Content-Type": OPENMETRICS_FORMAT if openmetrics else TEXT_FORMAT}
+        return _packed(request, body, headers, vary="Accept, Accept-Encoding")
+
     def page(self, request: Request) -> Response:
         body = self._pages.page_html(request.argument("model") or None)
         headers = {
@@ -168,6 +187,7 @@ _ROUTES = (
     Route("GET", "/metrics", "metrics as text or OpenMetrics", Endpoints.metrics),
     Route("GET", "/", "the built-in page; ?model=NAME: of one model", Endpoints.page),
     Route("GET", "/api/v1/summary", "what the page shows, as JSON; ?model=NAME", Endpoints.summary),
+    Route("GET", "/probe", "?target=HOST:PORT&module=NAME: one target, if it may be asked", Endpoints.probe),
     Route("GET", HEALTHY, "200 while the process answers", Endpoints.healthy),
     Route("GET", READY, "200 once targets were scraped, else 503", Endpoints.ready),
     Route("POST", "/-/reload", "loads the configuration again", Endpoints.reload),

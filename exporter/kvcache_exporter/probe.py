@@ -1,0 +1,172 @@
+"""/probe: one target that a client names, if the configuration allows it, asked once."""
+
+import ipaddress
+import math
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+from kvcache_exporter.config import Address, AllowEntry, Config, ProbeModule, parse_address
+from kvcache_exporter.engines import candidates
+from kvcache_exporter.errors import ProbeError
+from kvcache_exporter.exposition import Page, Renderer
+from kvcache_exporter.model import Sample
+from kvcache_exporter.scrape.fetch import Fetcher
+from kvcache_exporter.scrape.once import once
+from kvcache_exporter.scrape.transport import AddressInfo, Resolve, resolve
+
+Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_MAX_TARGET_LENGTH = 300
+HOW_TO = (
+    "/probe is not configured; name what may be asked, for example "
+    'probe: {modules: [{name: vllm, engine: vllm, allow: ["10.0.0.0/8:8000"]}]} (docs/http.md)'
+)
+
+
+class Prober:
+    """Answers probes from any thread; `config` may be replaced while it does."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.results: Counter[str] = Counter()
+        """By the catalogue's PROBE_RESULTS."""
+        self._running = 0
+        self._lock = threading.Lock()
+
+    def probe(self, target: str, module: str, header: str, *, openmetrics: bool = False) -> str:
+        """The page of one target, `header` being Prometheus' scrape timeout; raises ProbeError."""
+        try:
+            text = self._admitted(target, module, header, openmetrics)
+        except ProbeError as error:
+            self._count(error.reason)
+            raise
+        return text
+
+    def _count(self, result: str) -> None:
+        with self._lock:
+            self.results[result] += 1
+
+    def _admitted(self, target: str, module: str, header: str, openmetrics: bool) -> str:
+        config = self.config
+        if config.probe is None:
+            raise ProbeError("not_configured", HOW_TO)
+        chosen = _module(config.probe.modules, module)
+        address = _address(target)
+        offset, longest = config.probe.timeout_offset, config.scrape.timeout
+        with self._lock:
+            if self._running >= config.probe.concurrency:
+                raise ProbeError("busy", "too many probes at once; raise probe.concurrency or ask less often")
+            self._running += 1
+        try:
+            look_up = checked(chosen, address)
+            samples = self._ask(chosen, address, look_up, timeout_of(header, offset, longest))
+        finally:
+            with self._lock:
+                self._running -= 1
+        page = Page(config.limits.series_per_metric)
+        return page.text([Renderer().block(samples)], openmetrics=openmetrics) + "# EOF\n" * openmetrics
+
+    def _ask(self, module: ProbeModule, address: Address, look_up: Resolve, timeout: float) -> list[Sample]:
+        engines = candidates(module.engine)
+        fetcher = Fetcher(
+            address.url(module.url_scheme, module.path),
+            http=module.http,
+            timeout=timeout,
+            max_page_bytes=self.config.scrape.max_page_bytes,
+            look_up=look_up,
+        )
+        try:
+            samples = once(address.name, engines, fetcher.fetch)
+        finally:
+            fetcher.close()
+        self._count("up" if samples[0].value else "down")
+        return samples
+
+
+def timeout_of(header: str, offset: float, longest: float) -> float:
+    """Seconds for one page: what Prometheus waits less `offset`, at least half of that, at most `longest`."""
+    try:
+        wanted = float(header)
+    except ValueError:
+        return longest
+    if not math.isfinite(wanted) or wanted <= 0:
+        return longest
+    return min(longest, max(wanted - offset, wanted / 2))
+
+
+def _module(modules: Sequence[ProbeModule], name: str) -> ProbeModule:
+    known = ", ".join(module.name for module in modules)
+    if not name and len(modules) == 1:
+        return modules[0]
+    found = next((module for module in modules if module.name == name), None)
+    if found is None:
+        said = f'no module "{name[:80]}"' if name else "no module is named"
+        raise ProbeError("bad_request", f"{said}; add module=NAME, one of: {known}")
+    return found
+
+
+def _address(target: str) -> Address:
+    """Only host and port: path and scheme are the module's, or a client could ask for any page."""
+    expected = "add target=HOST:PORT, such as target=10.0.0.1:8000"
+    if not target or len(target) > _MAX_TARGET_LENGTH or "/" in target:
+        raise ProbeError("bad_request", f"no target, or more than a host and a port; {expected}")
+    try:
+        return parse_address(target)
+    except ValueError as error:
+        raise ProbeError("bad_request", f"target: {error}; {expected}") from None
+
+
+def checked(module: ProbeModule, address: Address) -> Resolve:
+    """Where to connect to, and nowhere else; raises ProbeError where nothing of that is allowed.
+
+    A name is looked up once, here: a second answer could be another one (DNS rebinding).
+    """
+    host = address.host.strip("[]")
+    entries = [entry for entry in module.allow if entry.port == address.port]
+    literal = _ip(host)
+    if literal is None and not any(entry.fits_name(host.lower().rstrip(".")) for entry in entries):
+        raise _forbidden(module, address)
+    try:
+        found = resolve(host, address.port)
+    except OSError as error:
+        return partial(_fail, error)
+    kept = [info for info in found if _may_connect(module, entries, _ip(info[4][0]), literal=literal)]
+    if not kept:
+        raise _forbidden(module, address)
+    return lambda _host, _port: kept
+
+
+def _fail(error: OSError, _host: str, _port: int) -> Sequence[AddressInfo]:
+    raise error
+
+
+def _may_connect(
+    module: ProbeModule, entries: Sequence[AllowEntry], ip: Ip | None, *, literal: Ip | None
+) -> bool:
+    if ip is None:
+        return False
+    if literal is not None:
+        return any(entry.network is not None and ip in entry.network for entry in entries)
+    if module.networks:
+        return any(ip in network for network in module.networks)
+    special = ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified or ip.is_reserved
+    return not special
+
+
+def _ip(text: str) -> Ip | None:
+    """An address, an IPv4 one that is written as IPv6 (::ffff:10.0.0.1) as what it is."""
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _forbidden(module: ProbeModule, address: Address) -> ProbeError:
+    return ProbeError(
+        "forbidden",
+        f"{address.name} is not allowed by module {module.name}; add it to probe.modules[].allow, and where "
+        "a name leads to a loopback or link-local address, that address to probe.modules[].networks",
+    )
