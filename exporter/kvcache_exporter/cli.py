@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from kvcache_exporter import __version__
 from kvcache_exporter.commands import (
     check,
+    coldtest,
     demo,
     generate,
     healthy,
@@ -22,7 +23,21 @@ from kvcache_exporter.commands import (
 )
 from kvcache_exporter.errors import ConfigError, KVCacheError
 
-COMMANDS = (serve, check, healthy, demo, inspect, records, report, replay, generate, publish, plugin, metrics)
+COMMANDS = (
+    serve,
+    check,
+    healthy,
+    demo,
+    inspect,
+    records,
+    report,
+    replay,
+    coldtest,
+    generate,
+    publish,
+    plugin,
+    metrics,
+)
 
 
 def parser() -> argparse.ArgumentParser:

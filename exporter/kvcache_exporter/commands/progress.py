@@ -1,4 +1,4 @@
-"""A progress bar on standard error for long files; silent where nobody looks."""
+"""A progress bar on standard error for what takes long; silent where nobody looks."""
 
 import sys
 import time
@@ -13,21 +13,24 @@ _WIDTH = 30
 class Progress:
     """Shows nothing before half a second, so that short files leave no trace."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, unit: str = "MB", size: float = 1e6) -> None:
+        """`size` is how much of what `update` is given makes one of `unit`."""
         self._name = name
+        self._unit = unit
+        self._size = size
         self._started = time.monotonic()
         self._shown = 0.0
 
     def update(self, done: int, total: int) -> None:
-        """Bytes; `total` 0 is unknown."""
+        """`total` 0 is unknown."""
         now = time.monotonic()
         if not sys.stderr.isatty() or now < max(self._started + _AFTER_SECONDS, self._shown + _EVERY_SECONDS):
             return
         self._shown = now
         share = min(1.0, done / total) if total else 0.0
         bar = "#" * int(share * _WIDTH)
-        rate = done / (now - self._started) / 1e6
-        sys.stderr.write(f"\r{self._name} [{bar:{_WIDTH}}] {100 * share:3.0f} %  {rate:.0f} MB/s ")
+        rate = done / (now - self._started) / self._size
+        sys.stderr.write(f"\r{self._name} [{bar:{_WIDTH}}] {100 * share:3.0f} %  {rate:.0f} {self._unit}/s ")
         sys.stderr.flush()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,52 @@
+"""Restarts the engine, by a command or by asking, and waits until it answers."""
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+
+from kvcache_exporter.coldtest.endpoint import Client, Endpoint
+from kvcache_exporter.errors import KVCacheError
+
+_ASK_EVERY = 0.5
+_READY_PATHS = ("/health", "/v1/models")
+
+
+def run_command(command: str, seconds: float) -> None:
+    """Run it by the shell, its output on standard error; raises KVCacheError if it fails or takes too long.
+
+    What it leaves running in the background is left alone, unless the command itself took too long.
+    """
+    # A session of its own, so that Ctrl-C stops the test and not an engine that the command has started.
+    process = subprocess.Popen(command, shell=True, stdout=2, start_new_session=True)  # noqa: S602 -- the user's own
+    try:
+        code = process.wait(seconds)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise KVCacheError(f"--restart-command: not done after {seconds:g} s: see --ready-timeout") from None
+    if code:
+        raise KVCacheError(f"--restart-command: exit code {code}: its own words are above")
+
+
+def await_ready(endpoint: Endpoint, seconds: float) -> None:
+    """Until /health, or where there is none /v1/models, answers 200; raises KVCacheError after `seconds`."""
+    end = time.monotonic() + seconds
+    client = Client(endpoint)
+    try:
+        while not _ready(client):
+            if time.monotonic() > end:
+                raise KVCacheError(
+                    f"{endpoint.url}: not ready {seconds:g} s after the restart: --ready-timeout"
+                )
+            time.sleep(_ASK_EVERY)
+    finally:
+        client.close()
+
+
+def _ready(client: Client) -> bool:
+    statuses = (client.status(path) for path in _READY_PATHS)
+    return next((status for status in statuses if status != 404), 404) == 200
