@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as PoolTimeoutError
 from urllib3.response import BaseHTTPResponse
 
@@ -183,7 +183,8 @@ def _check_streams(response: BaseHTTPResponse) -> None:
 
 
 def _is_timeout(error: BaseException) -> bool:
-    return isinstance(error, TimeoutError | PoolTimeoutError)
+    # urllib3 derives a refused connection from its timeouts.
+    return isinstance(error, TimeoutError | PoolTimeoutError) and not isinstance(error, NewConnectionError)
 
 
 def choose_model(endpoint: Endpoint, wanted: str) -> Model:

@@ -24,7 +24,8 @@ def run_command(command: str, seconds: float) -> None:
         code = process.wait(seconds)
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         if isinstance(error, KeyboardInterrupt):
             raise
         raise KVCacheError(f"--restart-command: not done after {seconds:g} s: see --ready-timeout") from None
