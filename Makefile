@@ -70,8 +70,8 @@ benchmark: install ## print the table of speeds as ratios
 soak: install ## kill the exporter at random for minutes and count every line exactly once
 	$(BIN)/pytest tests/e2e/test_crash.py --crashes 200
 
-test-engines: install ## run the plugin inside real vLLM on CPU: downloads 11 GB once, takes 10 to 20 minutes
-	$(BIN)/pytest --basetemp=.cache/engines/last -rA tests/engines/plugin_in_vllm.py
+test-engines: install ## run the plugin and the cold test with real vLLM on CPU: downloads 11 GB once, takes 15 to 25 minutes
+	$(BIN)/pytest --basetemp=.cache/engines/last -rA tests/engines/plugin_in_vllm.py tests/engines/coldtest_of_vllm.py
 
 lock: install ## pin what the image is made of, with hashes, into the requirements files
 	$(BIN)/pip install --quiet --disable-pip-version-check --group lock

@@ -2,6 +2,7 @@
 
 import sys
 
+from benchmarks.coldtest import coldtest
 from benchmarks.events import events
 from benchmarks.fleet import fleet
 from benchmarks.logs import logs
@@ -15,6 +16,7 @@ MEASUREMENTS = {
     "logs": logs,
     "events": events,
     "plugin": plugin,
+    "coldtest": coldtest,
     "fleet": fleet,
 }
 

@@ -37,6 +37,7 @@ class ChatEngine:
         """By life of the engine."""
         self.headers: list[dict[str, str]] = []
         self.most_at_once = 0
+        self.connections = 0
         self._at_once = 0
         self._blocks: set[tuple[str, ...]] = set()
         self._lock = threading.Lock()
@@ -46,6 +47,10 @@ class ChatEngine:
             protocol_version = "HTTP/1.1"
             # Each small piece of a stream would wait 40 ms for the acknowledgement of the one before.
             disable_nagle_algorithm = True
+
+            def setup(self) -> None:
+                engine.connections += 1
+                super().setup()
 
             def do_GET(self) -> None:
                 if self.path == "/v1/models":

@@ -279,6 +279,7 @@ def test_no_more_requests_at_once_than_asked_for(
     found = run(capsys, engine, *SEEDED, "--concurrency", "3", "--cold-only")
     assert found["phases"]["cold"]["requests"] == 60
     assert engine.most_at_once == 3
+    assert engine.connections == 4, "one for the list of models, and one for each thread"
     order = {str(messages): number for number, messages in enumerate(engine.asked[0])}
     conversations = [m for m in engine.asked[0] if len(m) > 1 and m[1]["role"] == "assistant"]
     assert conversations

@@ -10,6 +10,7 @@ import requests
 from processes import free_port, running, wait_until
 
 from engines.install import engine_python
+from kvcache_exporter import coldtest
 
 MODEL = "tiny"
 BLOCK = 32
@@ -28,7 +29,7 @@ _FLAGS = (
     "--enable-prompt-tokens-details",
     "--enforce-eager",
 )  # fmt: skip
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "2",
@@ -40,16 +41,23 @@ _ENVIRONMENT = {
 }
 
 
+def vllm_command(version: str, folder: Path, port: int, *flags: str) -> list[str]:
+    """Starts it on that port; the model it needs is in `folder` afterwards."""
+    python, model = engine_python(version), folder / "model"
+    words = Path(coldtest.__file__).with_name("words.txt")
+    subprocess.run([python, Path(__file__).with_name("tiny_model.py"), model, words], check=True)
+    command = [str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--port", str(port)]
+    return [*command, *_FLAGS, *flags]
+
+
 @contextmanager
 def vllm(version: str, folder: Path, path: Path, *flags: str, **environment: str) -> Iterator[str]:
     """Its address, once it serves; `path` is the plugin's place on PYTHONPATH, the log is in `folder`."""
-    python, port = engine_python(version), free_port()
-    model = folder / "model"
-    subprocess.run([python, Path(__file__).with_name("tiny_model.py"), model], check=True)
-    command = [str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--port", str(port)]
-    settings = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": str(path), **environment}
+    port = free_port()
+    command = vllm_command(version, folder, port, *flags)
+    settings = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(path), **environment}
     with (folder / "vllm.log").open("wb") as log:
-        process = subprocess.Popen([*command, *_FLAGS, *flags], env=settings, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=settings, stdout=log, stderr=log)
     with running(process):
         address = f"127.0.0.1:{port}"
         wait_until("vLLM serving", lambda: _serves(process, address, folder), _START_SECONDS)

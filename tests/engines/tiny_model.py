@@ -1,4 +1,4 @@
-"""Writes a tiny Llama without weights and with one token a word; run by an engine's interpreter: DIR."""
+"""Writes a tiny Llama without weights, a token a word; run by an engine's interpreter: DIR WORDS_FILE."""
 
 import json
 import sys
@@ -28,17 +28,26 @@ CONFIG = {
 }
 
 
-def write(folder: Path) -> None:
+TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] + ' ' + message['content'] + ' ' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant' }}{% endif %}"
+)
+
+
+def write(folder: Path, words: list[str]) -> None:
+    """Words that are no token of their own would all be the same one."""
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 -- only the engine has it
 
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = Tokenizer(models.WordLevel({f"w{n}": n for n in range(VOCABULARY)}, unk_token="w3"))
+    own = [f"w{n}" for n in range(VOCABULARY)]
+    own[len(SPECIAL) : len(SPECIAL) + len(words)] = words
+    tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(own)}, unk_token="w3"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(folder / "tokenizer.json"))
-    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 4096}
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 4096, "chat_template": TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(kind | SPECIAL))
     (folder / "config.json").write_text(json.dumps(CONFIG))
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]), ["user", "assistant", *Path(sys.argv[2]).read_text().split()])

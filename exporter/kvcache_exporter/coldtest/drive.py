@@ -1,5 +1,6 @@
 """Sends a load with a bounded number of threads and keeps what came back."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from typing import NamedTuple
 from kvcache_exporter.coldtest.endpoint import Client, Endpoint
 from kvcache_exporter.coldtest.load import Load, Request
 from kvcache_exporter.coldtest.stream import Reply, RequestError
+
+log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.1
 GRACE_SECONDS = 5.0
@@ -129,6 +132,10 @@ class Driver:
             reply = client.ask(self._pace.model, request.messages, self._pace.max_tokens, self._pace.timeout)
         except RequestError as failure:
             error = failure.reason
+        except Exception:
+            # A thread that dies would leave others waiting for its answer for ever.
+            log.exception("coldtest: request %d", number)
+            error = "internal error"
         return Answer(number, request.kind, time.monotonic() - self._started, reply, error)
 
     def _record(self, answer: Answer) -> None:

@@ -52,23 +52,23 @@ def shape_text(shape: Shape) -> str:
 
 
 def _by_outcome(result: Result) -> Iterator[str]:
-    yield f"TTFT by outcome (s)     {'requests':>12}{'p50':>10}{'p95':>10}{'p99':>10}"
+    yield f"TTFT by outcome (s)       {'requests':>12}{'p50':>10}{'p95':>10}{'p99':>10}"
     for outcome in OUTCOMES:
         for name, phase in result.phases.items():
             if outcome in phase.outcomes:
                 found = phase.ttft.get(outcome)
                 values = (found.p50, found.p95, found.p99) if found else (None, None, None)
                 cells = "".join(f"{_seconds(value):>10}" for value in values)
-                yield f"  {outcome:12}{name:10}{phase.outcomes[outcome]:>12,}{cells}"
+                yield f"  {outcome:14}{name:10}{phase.outcomes[outcome]:>12,}{cells}"
     yield ""
 
 
 def _by_kind(result: Result) -> Iterator[str]:
-    yield f"By kind of request      {'requests':>12}{'by tokens':>10}{'TTFT p50':>10}{'p99':>10}"
+    yield f"By kind of request        {'requests':>12}{'by tokens':>10}{'TTFT p50':>10}{'p99':>10}"
     for kind in sorted({kind for phase in result.phases.values() for kind in phase.parts}):
         for name, phase in result.phases.items():
             if kind in phase.parts:
-                yield f"  {kind:12}{name:10}{_part(phase.parts[kind])}"
+                yield f"  {kind:14}{name:10}{_part(phase.parts[kind])}"
     yield ""
 
 
