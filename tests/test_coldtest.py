@@ -15,8 +15,11 @@ from processes import wait_until
 
 from chat_engine import BLOCK, ChatEngine, Messages, tokens
 from kvcache_exporter.cli import main
-from kvcache_exporter.coldtest.figures import recovery
+from kvcache_exporter.coldtest.drive import Run
+from kvcache_exporter.coldtest.endpoint import Client
+from kvcache_exporter.coldtest.figures import Counting, recovery
 from kvcache_exporter.coldtest.result import read_result
+from kvcache_exporter.coldtest.stream import Reply
 
 SEEDED = ("--shared-prefix", "320", "--requests", "60", "--seed", "5", "--max-tokens", "8")
 PLAIN = (*SEEDED, "--concurrency", "1")
@@ -116,9 +119,6 @@ def test_recovery_is_when_the_last_twenty_answers_came_back_to_most_of_warm(
 
 
 def test_without_a_hit_rate_while_warm_there_is_no_recovery() -> None:
-    from kvcache_exporter.coldtest.drive import Run  # noqa: PLC0415
-    from kvcache_exporter.coldtest.figures import Counting  # noqa: PLC0415
-
     assert recovery(Run(), Counting(16, 16, absent_is_zero=False), None) is None
     never = recovery(Run(), Counting(16, 16, absent_is_zero=False), 0.5)
     assert never is not None
@@ -172,6 +172,23 @@ def test_failed_requests_are_counted_by_reason_and_fail_the_test(
     }  # fmt: skip
     assert phase["requests"] == 51
     assert found["checks"][0] == {"what": "cold: 15.0 % of requests failed, at most 1 %", "passed": False}
+
+
+def test_a_fault_of_the_client_is_an_answer_too(
+    engine: ChatEngine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next turn of that conversation would wait for ever."""
+    asked = Client.ask
+
+    def ask(client: Client, model: str, messages: Messages, max_tokens: int, seconds: float) -> Reply:
+        if len(messages) == 3:
+            raise ValueError("SECRET")
+        return asked(client, model, messages, max_tokens, seconds)
+
+    monkeypatch.setattr(Client, "ask", ask)
+    phase = run(capsys, engine, *PLAIN, "--cold-only", code=1)["phases"]["cold"]
+    assert phase["errors"] == {"internal error": 6}
+    assert phase["requests"] == 54
 
 
 def test_nothing_the_server_says_is_shown(engine: ChatEngine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,8 @@ import msgspec
 from kvcache_exporter.errors import KVCacheError
 from kvcache_exporter.requests.formats.chat_usage import ChatUsage, chat_counts
 
-MAX_REPLY_BYTES = 1 << 26
+MAX_REPLY_BYTES = 1 << 24
+MAX_LINE_BYTES = 1 << 20
 
 
 class RequestError(KVCacheError):
@@ -86,9 +87,9 @@ def _events(read: Callable[[], bytes]) -> Iterator[bytes]:
     rest, size = b"", 0
     while piece := read():
         size += len(piece)
-        if size > MAX_REPLY_BYTES:
-            raise RequestError("reply too large")
         *lines, rest = (rest + piece).split(b"\n")
+        if size > MAX_REPLY_BYTES or len(rest) > MAX_LINE_BYTES:
+            raise RequestError("reply too large")
         for line in lines:
             if line.startswith(b"data:"):
                 yield line[5:].strip()
