@@ -390,7 +390,10 @@ def test_a_restart_that_fails_ends_the_test(
         "500ms",
     )
     assert main(["coldtest", *arguments]) == 1
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].startswith(f"FAIL: {message}")
+    assert lines[-1] == "FAILED"
+    assert f"requests answered{60:>19}" in lines, "what was measured before is lost"
 
 
 def test_an_engine_that_does_not_come_back_ends_the_test(
@@ -399,7 +402,7 @@ def test_an_engine_that_does_not_come_back_ends_the_test(
     engine.ready = False
     arguments = (*PLAIN, *restarts(engine), "--ready-timeout", "10s")
     assert main(["coldtest", "--url", engine.url, "--yes", *arguments[:-1], "1s"]) == 1
-    assert "not ready 1 s after the restart" in capsys.readouterr().err.splitlines()[-1]
+    assert "not ready 1 s after the restart" in capsys.readouterr().out.splitlines()[-2]
 
 
 URL = ("--url", "http://127.0.0.1:9")

@@ -50,6 +50,8 @@ class Result(msgspec.Struct):
     phases: dict[str, Phase]
     """`warm` and `cold`, as far as there were such."""
     interrupted: bool = False
+    failure: str = ""
+    """Why the engine did not come back."""
     restart_seconds: float | None = None
     """From the restart's begin until the engine answered."""
     recovery: Recovery | None = None
@@ -67,6 +69,8 @@ def judge(result: Result) -> None:
 
 
 def _checks(result: Result) -> Iterator[Check]:
+    if result.failure:
+        yield Check(result.failure, passed=False)
     cold, warm, wanted = result.phases.get("cold"), result.phases.get("warm"), result.objectives
     for name, phase in result.phases.items():
         if phase.error_ratio > MAX_ERROR_RATIO:

@@ -44,13 +44,17 @@ class Sequence:
     runs: dict[str, Run] = field(default_factory=dict)
     restart_seconds: float | None = None
     interrupted: bool = False
+    failure: str = ""
+    """Why there is no cold run although one was meant; what was measured before is kept."""
 
     def run(self, phases: tuple[str, ...]) -> None:
-        """Raises KVCacheError where the engine answers nothing or does not come back."""
+        """Raises KVCacheError where the engine answers nothing in the warm-up."""
         try:
             for phase in phases:
                 if phase == COLD and WARM in phases:
                     self._restart()
+                if self.failure:
+                    return
                 self._drive(phase)
                 if self.interrupted:
                     return
@@ -71,5 +75,8 @@ class Sequence:
 
     def _restart(self) -> None:
         begun = time.monotonic()
-        self.restart()
+        try:
+            self.restart()
+        except KVCacheError as error:
+            self.failure = str(error)
         self.restart_seconds = time.monotonic() - begun

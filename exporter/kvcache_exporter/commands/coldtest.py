@@ -122,7 +122,8 @@ def _result(
     result = Result(
         VERSION, endpoint.url, model.id, engine, plan.shape,
         Objectives(arguments.objective_ttft_p99, arguments.max_ratio), phases,
-        interrupted=sequence.interrupted, restart_seconds=sequence.restart_seconds,
+        interrupted=sequence.interrupted,
+        failure=sequence.failure, restart_seconds=sequence.restart_seconds,
     )  # fmt: skip
     if COLD in sequence.runs and WARM in phases:
         result.recovery = recovery(sequence.runs[COLD], counting, phases[WARM].token_hit_ratio)

@@ -84,7 +84,7 @@ def _errors(result: Result) -> Iterator[str]:
 
 
 def _restart(result: Result) -> Iterator[str]:
-    if result.restart_seconds is not None:
+    if result.restart_seconds is not None and not result.failure:
         yield f"restart: {result.restart_seconds:.1f} s until the engine answered"
     found = result.recovery
     if found is None:
