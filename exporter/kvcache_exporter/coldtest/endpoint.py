@@ -89,7 +89,9 @@ class Client:
     def __init__(self, endpoint: Endpoint) -> None:
         parts = urlsplit(endpoint.url)
         self._attempt = Attempt()
-        self._pool = open_pool(parts.hostname or "", parts.port, self._attempt, endpoint.tls, None)
+        self._pool = open_pool(
+            parts.hostname or "", parts.port, self._attempt, endpoint.tls, server_name=None
+        )
         self._path = parts.path
         self._headers = {
             "User-Agent": f"kvcache-exporter/{__version__}",
