@@ -1,6 +1,7 @@
 """A real HTTP server on 127.0.0.1 that streams chat completions from a simulated block cache."""
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ def tokens(messages: Messages) -> list[str]:
 class ChatEngine:
     """Answers after a time for each token it has to compute; `restart` empties the cache."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.seconds_per_token = 0.0
         self.output = ("one", " two")
         self.zeros = True
@@ -89,7 +90,9 @@ class ChatEngine:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if tls:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def restart(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import ssl
 import subprocess
 import sys
 from collections import Counter
@@ -456,6 +457,37 @@ def test_the_key_is_sent_and_never_shown(
     captured = capsys.readouterr()
     assert {headers["Authorization"] for headers in engine.headers} == {"Bearer SECRET"}
     assert "SECRET" not in captured.out + captured.err
+
+
+def test_tls_with_a_ca_of_ones_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    name = ("-subj", "/CN=engine", "-addext", "subjectAltName=IP:127.0.0.1")
+    made = (
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        key,
+        "-out",
+        certificate,
+        *name,
+    )
+    subprocess.run(made, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    engine = ChatEngine(context)
+    try:
+        assert main(["coldtest", "--url", engine.url, "--yes", *PLAIN, "--cold-only"]) == 1
+        assert "no trusted TLS: set SSL_CERT_FILE to the file of your CA" in capsys.readouterr().err
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert run(capsys, engine, *PLAIN, "--cold-only")["phases"]["cold"]["requests"] == 60
+    finally:
+        engine.close()
 
 
 def test_several_models_are_named_to_choose_from(

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
-from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import HTTPError, NewConnectionError, SSLError
 from urllib3.exceptions import TimeoutError as PoolTimeoutError
 from urllib3.response import BaseHTTPResponse
 
@@ -150,15 +150,13 @@ class Client:
         try:
             return self._send(method, path, body, seconds)
         except (HTTPError, OSError, http.client.HTTPException) as error:
-            if _is_timeout(error):
-                raise RequestError("timeout") from None
-            if self._attempt.connected:
-                raise RequestError("no connection") from None
+            if self._attempt.connected or _is_timeout(error):
+                raise RequestError(_unsent(error)) from None
         # A server may close an idle connection just when it is used again.
         try:
             return self._send(method, path, body, seconds)
         except (HTTPError, OSError, http.client.HTTPException) as error:
-            raise RequestError("timeout" if _is_timeout(error) else "no connection") from None
+            raise RequestError(_unsent(error)) from None
 
     def _send(self, method: str, path: str, body: bytes | None, seconds: float) -> BaseHTTPResponse:
         self._attempt.start(seconds)
@@ -189,6 +187,12 @@ def _is_timeout(error: BaseException) -> bool:
     return isinstance(error, TimeoutError | PoolTimeoutError) and not isinstance(error, NewConnectionError)
 
 
+def _unsent(error: BaseException) -> str:
+    if isinstance(error, SSLError):
+        return "no trusted TLS"
+    return "timeout" if _is_timeout(error) else "no connection"
+
+
 def choose_model(endpoint: Endpoint, wanted: str) -> Model:
     """The model under test; raises KVCacheError that says what there is to choose from."""
     client = Client(endpoint)
@@ -210,6 +214,7 @@ def choose_model(endpoint: Endpoint, wanted: str) -> Model:
 _ADVICE = {
     "timeout": "nothing came in time: is the engine overloaded? See --timeout",
     "no connection": "is the address right and the engine up?",
+    "no trusted TLS": "set SSL_CERT_FILE to the file of your CA; see that the certificate is for this name",
     "cut off": "the connection ended before the reply did: see the engine's log",
     "not a stream": "the server answered without streaming: is --url a chat completions endpoint?",
     "HTTP 400": "the engine refuses the request: is a prompt longer than its context?",
