@@ -19,6 +19,8 @@ SPEED = 7.0
 _NO_EVENTS = "no KV events are recorded"
 _NO_TIERS = "the recorded engines have one tier"
 _NO_PRICES = "the demo has no price table"
+_NO_ROUTERS = "no router is recorded"
+_NO_DIAGNOSES = "neither engine says why a prefix was missed"
 _ALL_WELL = "nothing of this kind happens in the recording"
 # Metrics and fragments of expressions that the recording cannot show, with the reason.
 UNSEEN = {
@@ -36,6 +38,15 @@ UNSEEN = {
     "kvcache_requests_unpriced_total": _NO_PRICES,
     "kvcache_price_table_timestamp_seconds": _NO_PRICES,
     "kvcache_request_errors_total": _ALL_WELL,
+    "kvcache_request_diagnosed_misses_total": _NO_DIAGNOSES,
+    "kvcache_request_diagnosed_missed_tokens_total": _NO_DIAGNOSES,
+    "model:kvcache_router_predicted_hit:ratio_rate5m": _NO_ROUTERS,
+    "model:kvcache_router_delivered_hit:ratio_rate5m": _NO_ROUTERS,
+    "model:kvcache_router_requests:rate5m": _NO_ROUTERS,
+    "kvcache_stored_bytes_total": _NO_TIERS,
+    "kvcache_loaded_bytes_total": _NO_TIERS,
+    "kvcache_load_failures_total": _NO_TIERS,
+    "kvcache_undelivered_tokens_total": _NO_TIERS,
     "kvcache_exporter_dropped_series_total": _ALL_WELL,
     'kvcache_target_info{hit_basis="lookup"}': "both recorded engines count prompt tokens",
 }
@@ -54,7 +65,7 @@ class Asked(NamedTuple):
     expr: str
 
 
-def _asked() -> Iterator[Asked]:
+def asked() -> Iterator[Asked]:
     for name, text in board_files({}).items():
         for panel in json.loads(text)["panels"]:
             for target in panel.get("targets", []):
@@ -62,7 +73,7 @@ def _asked() -> Iterator[Asked]:
                 yield Asked(name, panel["title"], target["refId"], re.sub(r"\$\w+", ".*", expr))
 
 
-def _has_data(url: str, expr: str, begin: float, end: float) -> bool:
+def has_data(url: str, expr: str, begin: float, end: float) -> bool:
     parameters: dict[str, str] = {"query": expr, "start": str(begin), "end": str(end), "step": "1"}
     reply = requests.post(f"{url}/api/v1/query_range", data=parameters, timeout=20)
     answer: dict[str, Any] = json.loads(reply.text)
@@ -70,19 +81,19 @@ def _has_data(url: str, expr: str, begin: float, end: float) -> bool:
     return any(value != "NaN" for series in answer["data"]["result"] for _, value in series["values"])
 
 
-def _excuse(asked: Asked) -> str:
-    bare = re.sub(r'\w+=~"\.\*"(, )?', "", asked.expr)
+def _excuse(one: Asked) -> str:
+    bare = re.sub(r'\w+=~"\.\*"(, )?', "", one.expr)
     unseen = next((reason for fragment, reason in UNSEEN.items() if fragment in bare), "")
-    return unseen or TOO_SHORT.get((asked.panel, asked.ref_id), "")
+    return unseen or TOO_SHORT.get((one.panel, one.ref_id), "")
 
 
 def test_every_query_of_every_board_has_data(tmp_path: Path) -> None:
     """A query that stays empty fails, unless UNSEEN or TOO_SHORT say why the recording cannot show it."""
     with played(tmp_path, SPEED) as (url, (begin, end)):
-        empty = [asked for asked in _asked() if not _has_data(url, asked.expr, begin, end)]
-        for asked in empty:
-            print(f"{asked.board}: {asked.panel} {asked.ref_id}: {_excuse(asked) or 'EMPTY'}")
-        unexpected = [asked for asked in empty if not _excuse(asked)]
+        empty = [one for one in asked() if not has_data(url, one.expr, begin, end)]
+        for one in empty:
+            print(f"{one.board}: {one.panel} {one.ref_id}: {_excuse(one) or 'EMPTY'}")
+        unexpected = [one for one in empty if not _excuse(one)]
         shown = [name for name in UNSEEN if query(url, f"last_over_time({_whole(name)}[5m])")]
     assert not unexpected
     assert not shown, "these have data now: take them off the list"
