@@ -1,6 +1,7 @@
 """What several test modules share: golden files, and how properties are tried."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text == path.read_text(), f"differs from {path}; run pytest --update-goldens and read the diff"
 
     return compare
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """A command run in this process sets the level for good, and later tests would not see warnings."""
+    root = logging.getLogger()
+    before = root.level
+    yield
+    root.setLevel(before)

@@ -205,7 +205,9 @@ def _check_privileges(running: Container, case: Case) -> None:
     assert {facts[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
     assert facts["NoNewPrivs"] == "1"
     assert facts["Seccomp"] == "2"
-    for place in ("/", "/tmp", "/opt/kvcache-exporter", "/etc/kvcache-exporter/config"):
+    closed = ("/", "/opt/kvcache-exporter", "/etc/kvcache-exporter/config")
+    # The chart gives SQLite a folder of its own for large transactions; the sidecar keeps no state.
+    for place in closed if case.state else (*closed, "/tmp"):
         tried = running.execute("python", "-c", f"open('{place}/x', 'w')")
         assert tried.returncode == 1, place
         assert "Read-only file system" in tried.stderr
