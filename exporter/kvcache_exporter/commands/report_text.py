@@ -38,6 +38,9 @@ def report_text(report: Report) -> Iterator[str]:
     yield from _miss_cost(totals)
     yield "3 What is evicting, and why?"
     yield f"    {_writes(totals)}"
+    if totals.expired:
+        why = "after their group was silent for longer than the provider keeps a prefix"
+        yield f"    {totals.expired:,} misses came {why}"
     yield ""
     yield "4 What happens when it is cold?"
     yield from _over_time(report)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from kvcache_exporter.catalogue import REQUEST_ERROR_REASONS
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import OUTCOMES, Aggregate, RequestRecord, Skipped
+from kvcache_exporter.requests.expiry import Expiry
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit, classify
 from kvcache_exporter.requests.prices import Prices
@@ -39,6 +40,8 @@ class Totals:
     outcomes: Counter[str] = field(default_factory=Counter)
     ttft: dict[str, "array[float]"] = field(default_factory=lambda: defaultdict(lambda: array("d")))
     money: Money = field(default_factory=Money)
+    expired: int = 0
+    """Misses after a silence of their group that is longer than the provider keeps a prefix."""
 
     def add(self, record: RequestRecord, outcome: str) -> None:
         self.requests += 1
@@ -93,6 +96,7 @@ class Report:
         """Failed requests by reason."""
         self.slices: dict[int, list[int]] = {}
         """Cached and prompt tokens by number of the five minutes since the epoch."""
+        self._expiries: dict[str, Expiry] = defaultdict(Expiry)
         self._full_hit = full_hit or FullHit()
         self.prices = prices
         self._most_groups = most_groups
@@ -105,7 +109,8 @@ class Report:
                 self.failures[entry.reason] += 1
             elif isinstance(entry, Aggregate):
                 self.totals.add_aggregate(entry)
-                self._group(entry.group).add_aggregate(entry)
+                name = self._group_name(entry.group)
+                self.groups.setdefault(name, Totals()).add_aggregate(entry)
             elif isinstance(entry, Skipped):
                 (self.errors if entry.reason in REQUEST_ERROR_REASONS else self.skipped)[entry.reason] += 1
 
@@ -114,8 +119,11 @@ class Report:
             record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, self._full_hit
         )
         price = self.prices.of(record.provider, record.model_name) if self.prices else None
-        for totals in (self.totals, self._group(record.group)):
+        name = self._group_name(record.group)
+        expired = self._expiries[name].expired(record) and outcome == "miss"
+        for totals in (self.totals, self.groups.setdefault(name, Totals())):
             totals.add(record, outcome)
+            totals.expired += expired
             if self.prices:
                 totals.money.add((record,), price)
         if record.timestamp is not None and outcome != "unknown" and len(self.slices) < _MOST_SLICES:
@@ -123,10 +131,8 @@ class Report:
             slot[0] += record.cached_tokens or 0
             slot[1] += record.prompt_tokens or 0
 
-    def _group(self, name: str) -> Totals:
-        if name not in self.groups and len(self.groups) >= self._most_groups:
-            name = OVERFLOW
-        return self.groups.setdefault(name, Totals())
+    def _group_name(self, name: str) -> str:
+        return name if name in self.groups or len(self.groups) < self._most_groups else OVERFLOW
 
     def worst_groups(self) -> list[tuple[str, Totals]]:
         """Those that made the engine compute most prompt tokens first: there a better hit rate pays most."""
@@ -165,6 +171,7 @@ def _figures(totals: Totals) -> dict[str, int | float | None]:
         "cached_tokens": totals.cached_tokens,
         "token_hit_ratio": totals.token_hit_ratio,
         "request_hit_ratio": totals.request_hit_ratio,
+        "expired_misses": totals.expired,
         **_dollars(totals.money),
     }
 

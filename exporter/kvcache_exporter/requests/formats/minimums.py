@@ -1,4 +1,4 @@
-"""What providers and engines say about prompt caching: the unit they cache in and the shortest prompt.
+"""What providers and engines say about prompt caching: its unit, the shortest prompt, how long it is kept.
 
 All of it was read on 2026-11-29; each table says where. A minimum that no source states is 0: a prompt
 without a hit is then a miss. A wrong minimum can only swap `miss` and `uncacheable`.
@@ -63,6 +63,20 @@ _GEMINI = _Family("gemini-", 1024, {  # ai.google.dev, caching guide, pages of 2
 })  # fmt: skip
 _NOVA = _Family("amazon.nova-", 1000, {})  # "1K" in the AWS guide to prompt caching
 _FAMILIES = (_CLAUDE, _GEMINI, _NOVA)
+
+
+# Seconds without use after which a prefix is gone, the longest a source states: OpenAI's guide (usually 5 to 10
+# minutes, always within the hour; GPT-5.6 30 minutes), Anthropic's and AWS's (5 minutes unless the write says
+# 1 hour), Alibaba's context cache (5 minutes). Gemini's implicit and DeepSeek's disk cache promise no time.
+_KEPT_BY_MODEL = (("claude-", 300.0), ("amazon.nova-", 300.0), ("gpt-5.6", 1800.0))
+_KEPT_BY_PROVIDER = {"openai": 3600.0, "azure": 3600.0, "azure_openai": 3600.0, "dashscope": 300.0}
+
+
+def kept_seconds(provider: str, model_name: str) -> float:
+    """How long a provider keeps a prefix that nobody uses, unless a write asked for longer; 0 if unknown."""
+    model = model_name.lower()
+    found = next((kept for marker, kept in _KEPT_BY_MODEL if marker in model), 0.0)
+    return found or _KEPT_BY_PROVIDER.get(provider.lower().replace("-", "_"), 0.0)
 
 
 def caching(provider: str, model_name: str, otherwise: Caching) -> Caching:
