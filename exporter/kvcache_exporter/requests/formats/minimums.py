@@ -65,9 +65,10 @@ _NOVA = _Family("amazon.nova-", 1000, {})  # "1K" in the AWS guide to prompt cac
 _FAMILIES = (_CLAUDE, _GEMINI, _NOVA)
 
 
-# Seconds without use after which a prefix is gone, the longest a source states: OpenAI's guide (usually 5 to 10
-# minutes, always within the hour; GPT-5.6 30 minutes), Anthropic's and AWS's (5 minutes unless the write says
-# 1 hour), Alibaba's context cache (5 minutes). Gemini's implicit and DeepSeek's disk cache promise no time.
+# Seconds without use after which a prefix is gone, the longest that a source states: OpenAI's guide
+# (usually 5 to 10 minutes, always within the hour; GPT-5.6 30 minutes), Anthropic's and AWS's (5 minutes
+# unless the write says 1 hour), Alibaba's context cache (5 minutes). Gemini's implicit and DeepSeek's disk
+# cache promise no time.
 _KEPT_BY_MODEL = (("claude-", 300.0), ("amazon.nova-", 300.0), ("gpt-5.6", 1800.0))
 _KEPT_BY_PROVIDER = {"openai": 3600.0, "azure": 3600.0, "azure_openai": 3600.0, "dashscope": 300.0}
 
