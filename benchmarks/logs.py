@@ -14,8 +14,9 @@ from pathlib import Path
 from benchmarks.timing import Row, cpu_seconds
 from kvcache_exporter.requests.formats import get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
+from kvcache_exporter.requests.options import SourceOptions
 from kvcache_exporter.requests.outcome import FullHit
-from kvcache_exporter.requests.source import LogSource, SourceOptions
+from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.state import StateStore
 
 LINES = 200_000

@@ -33,6 +33,8 @@ class Log:
 
     ledger: Ledger
     lag_bytes: int = 0
+    lag_messages: int = 0
+    problems: tuple[str, ...] = ()
 
 
 @dataclass
@@ -57,6 +59,7 @@ class Watched:
     def tick(self, now: float) -> None:
         self.now = now
         for log in self.logs.values():
+            log.ledger.committed()
             log.ledger.tick(now)
             list(log.ledger.samples())
         self.recorder.tick(now, self.collectors.values(), [log.ledger for log in self.logs.values()])

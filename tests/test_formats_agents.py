@@ -16,8 +16,9 @@ from kvcache_exporter.requests.formats import get_format
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.claude_code import MAX_PENDING
 from kvcache_exporter.requests.formats.seen import Seen
+from kvcache_exporter.requests.options import SourceOptions
 from kvcache_exporter.requests.outcome import FullHit
-from kvcache_exporter.requests.source import LogSource, SourceOptions
+from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.state import StateStore
 from test_formats import decode, outcome, sample_lines
 

@@ -9,8 +9,9 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.errors import StateError
 from kvcache_exporter.requests.formats import get_format
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.options import SourceOptions
 from kvcache_exporter.requests.outcome import FullHit
-from kvcache_exporter.requests.source import LogSource, SourceOptions
+from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.state import StateStore
 
 LINE = (
@@ -96,7 +97,7 @@ def test_a_fault_in_a_decoder_is_counted_line_by_line_and_the_next_lines_are_rea
     path, store = tmp_path / "a.jsonl", StateStore(None)
     path.write_bytes(LINE * 2)
     reader = source(path, store)
-    real = reader._decoder
+    real = reader._books._decoder
 
     class Faulty:
         def decode(self, lines: Sequence[bytes]) -> list[Entry]:
@@ -105,10 +106,10 @@ def test_a_fault_in_a_decoder_is_counted_line_by_line_and_the_next_lines_are_rea
     def broken(_: str) -> Decoder:
         return Faulty()  # type: ignore[return-value]
 
-    monkeypatch.setattr(reader, "_decoder", broken)
+    monkeypatch.setattr(reader._books, "_decoder", broken)
     reader.poll(0.0)
     assert reader.ledger.health.failures == {"internal": 2}
-    monkeypatch.setattr(reader, "_decoder", real)
+    monkeypatch.setattr(reader._books, "_decoder", real)
     path.write_bytes(LINE * 3)
     reader.poll(1.0)
     assert 'outcome="miss"} 1.0' in requests(reader)

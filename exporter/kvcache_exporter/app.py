@@ -20,9 +20,10 @@ from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.custom import check_fields
 from kvcache_exporter.requests.formats.grouping import template_problem
+from kvcache_exporter.requests.options import SourceOptions
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices, load_prices
-from kvcache_exporter.requests.source import LogSource, SourceOptions
+from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.scrape.scheduler import Scheduler
 from kvcache_exporter.shard import Shard
 from kvcache_exporter.state import StateStore

@@ -73,6 +73,8 @@ class Ledger:
         self._groups: set[str] = set()
         self._admitted: dict[Group, Group] = {}
         self._changed: set[Group] = set()
+        self._pending: list[tuple[str, Outcome, list[RequestRecord]]] = []
+        """What goes into `models` once it is committed."""
         self.prices: Prices | None = None
         """Of no effect on what is counted already."""
         self._history = History(max(c.WINDOWS.values()))
@@ -88,9 +90,9 @@ class Ledger:
                 others.append(entry)  # type: ignore[arg-type]  # the only other kinds of Entry
         for group, records in batches.items():
             place = self._place(group)
-            tally, totals = self._tally(place), self.models.setdefault(place[1], ModelTotals())
+            tally = self._tally(place)
             for outcome, found in tally.add(records, self._full_hit).items():
-                totals.add(outcome, found)
+                self._pending.append((place[1], outcome, found))
             if self.prices:
                 # By the record's own model: a tally of `other` holds many.
                 tally.money.add(records, self.prices.of(*group[:2]))
@@ -156,6 +158,18 @@ class Ledger:
     def committed(self) -> None:
         """What `changes` last gave is in the state file."""
         self._changed.clear()
+        for model, outcome, records in self._pending:
+            self.models.setdefault(model, ModelTotals()).add(outcome, records)
+        self._pending.clear()
+
+    def rollback(self, saved: Mapping[str, bytes]) -> None:
+        """Forget what was added since `committed`; `saved` is all that the state file holds."""
+        self._pending.clear()
+        self._changed.clear()
+        self._admitted.clear()
+        self._models, self._groups = set(), set()
+        self.health, self.tallies = Health(), {}
+        self.restore(saved)
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
         for key, data in saved.items():

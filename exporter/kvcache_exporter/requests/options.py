@@ -1,8 +1,28 @@
-"""How patiently log files are followed."""
+"""What the configuration says of a log source, and how patiently files are followed."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
+
+from kvcache_exporter.requests.formats.base import DecoderOptions
+from kvcache_exporter.requests.outcome import FullHit
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Of one source, wherever its lines come from."""
+
+    name: str
+    paths: tuple[str, ...]
+    """Files to follow; none where the lines come from elsewhere."""
+    start_at: Literal["beginning", "end"]
+    decoding: DecoderOptions
+    full_hit: FullHit
+    length_bands: tuple[int, ...] = ()
+    models: int = 200
+    groups: int = 200
+    max_line_bytes: int = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,105 @@
+"""What one source counted and what its decoders hold back: everything of it that goes into the state file."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from kvcache_exporter.errors import RecordError
+from kvcache_exporter.requests.bands import Bands
+from kvcache_exporter.requests.formats.base import Decoder, Entry, Format
+from kvcache_exporter.requests.formats.seen import Seen
+from kvcache_exporter.requests.ledger import Ledger
+from kvcache_exporter.requests.options import SourceOptions
+from kvcache_exporter.state import StateStore
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""Namespace and key of an entry of the state file."""
+
+
+class Books:
+    """Counts lines of logs, each log with a decoder of its own.
+
+    Whoever reads the logs commits `changes` together with how far it has read, then calls `committed`.
+    """
+
+    def __init__(self, options: SourceOptions, form: Format, store: StateStore) -> None:
+        self._name, self._format, self._store, self._options = options.name, form, store, options.decoding
+        self._spaces = {kind: f"{kind}/{options.name}" for kind in ("ledger", "decoders", "seen")}
+        self.ledger = Ledger(options.name, options.full_hit, models=options.models, groups=options.groups)
+        self._bands = Bands(options.length_bands)
+        self._recognised: set[str] = set()
+        self._gone: set[str] = set()
+        self.rollback()
+
+    def rollback(self) -> None:
+        """Be what the state file holds; raises StateError where it cannot be read."""
+        self.ledger.rollback(self._store.load(self._spaces["ledger"]))
+        self._decoders: dict[str, Decoder] = {}
+        self._seen = Seen()
+        self._seen.restore(self._store.load(self._spaces["seen"]))
+        self._decoding = replace(self._options, seen=self._seen)
+        self._snapshots = self._store.load(self._spaces["decoders"])
+        self._changed: dict[str, bytes] = {}
+        self._gone.clear()
+
+    def add(self, log_key: str, lines: Sequence[bytes], *, finished: bool = False) -> None:
+        """Count lines of one log, in order; `finished` when nothing more is expected of it."""
+        self.ledger.add(self._bands.apply(self._decode(log_key, lines, finished=finished)))
+
+    def forget(self, log_keys: Iterable[str]) -> None:
+        """Drop what the decoders of these logs hold."""
+        for key in log_keys:
+            self._decoders.pop(key, None)
+            self._snapshots.pop(key, None)
+            self._gone.add(key)
+
+    @property
+    def open_logs(self) -> set[str]:
+        """Logs of which something is held back."""
+        return {key for key, held in self._snapshots.items() if held} | self._decoders.keys()
+
+    def changes(self) -> tuple[dict[Key, bytes], list[Key]]:
+        """What to put into the state file, and what to delete from it, since `committed`."""
+        snapshots = {key: decoder.snapshot() for key, decoder in self._decoders.items()}
+        self._changed = {key: held for key, held in snapshots.items() if held != self._snapshots.get(key, b"")}
+        seen, forgotten = self._seen.changes()
+        puts = self._in("ledger", self.ledger.changes())
+        puts |= self._in("decoders", self._changed) | self._in("seen", seen)
+        deletes = [(self._spaces["decoders"], key) for key in self._gone - self._changed.keys()]
+        return puts, deletes + [(self._spaces["seen"], key) for key in forgotten]
+
+    def committed(self) -> None:
+        """What `changes` last gave is in the state file."""
+        self.ledger.committed()
+        self._seen.committed()
+        self._snapshots.update(self._changed)
+        self._gone.clear()
+
+    def _decode(self, log_key: str, lines: Sequence[bytes], *, finished: bool) -> list[Entry]:
+        decoder = self._decoder(log_key)
+        try:
+            entries = decoder.decode(lines)
+            self._say_format(getattr(decoder, "chosen", ""))
+            return [*entries, *decoder.flush()] if finished else entries
+        except Exception:
+            # The lines count as read, so they must show up somewhere. No text of them is logged.
+            log.exception("source %s: unexpected fault in a decoder; please report it", self._name)
+            return [RecordError("internal")] * len(lines)
+
+    def _say_format(self, chosen: str) -> None:
+        if chosen and chosen not in self._recognised:
+            self._recognised.add(chosen)
+            log.info("source %s: recognised logs of format %s", self._name, chosen)
+
+    def _decoder(self, log_key: str) -> Decoder:
+        decoder = self._decoders.get(log_key)
+        if decoder is None:
+            decoder = self._decoders[log_key] = self._format.decoder(self._decoding)
+            if snapshot := self._snapshots.get(log_key):
+                decoder.restore(snapshot)
+        return decoder
+
+    def _in(self, kind: str, entries: Mapping[str, bytes]) -> dict[Key, bytes]:
+        return {(self._spaces[kind], key): value for key, value in entries.items()}
