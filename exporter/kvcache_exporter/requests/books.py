@@ -63,7 +63,9 @@ class Books:
     def changes(self) -> tuple[dict[Key, bytes], list[Key]]:
         """What to put into the state file, and what to delete from it, since `committed`."""
         snapshots = {key: decoder.snapshot() for key, decoder in self._decoders.items()}
-        self._changed = {key: held for key, held in snapshots.items() if held != self._snapshots.get(key, b"")}
+        self._changed = {
+            key: held for key, held in snapshots.items() if held != self._snapshots.get(key, b"")
+        }
         seen, forgotten = self._seen.changes()
         puts = self._in("ledger", self.ledger.changes())
         puts |= self._in("decoders", self._changed) | self._in("seen", seen)
