@@ -3,9 +3,10 @@
 import logging
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.config import Config, EventSource, RequestSource, load_config
@@ -20,7 +21,9 @@ from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.custom import check_fields
 from kvcache_exporter.requests.formats.grouping import template_problem
+from kvcache_exporter.requests.joiner import JoinOptions
 from kvcache_exporter.requests.options import SourceOptions
+from kvcache_exporter.requests.otlp.source import OtlpSource
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices, load_prices
 from kvcache_exporter.requests.source import LogSource
@@ -30,10 +33,17 @@ from kvcache_exporter.state import StateStore
 from kvcache_exporter.summary.recorder import LONGEST_STEP, SHORTEST_STEP, Recorder
 from kvcache_exporter.targets import Targets
 
+if TYPE_CHECKING:
+    from kvcache_exporter.requests.otlp.receiver import Receiver
+
 log = logging.getLogger(__name__)
+
+Source = LogSource | OtlpSource
 
 _DISCOVERY_SECONDS = 1.0
 _LOG_SECONDS = 1.0
+_BREATH_SECONDS = 0.005
+"""Between two rounds of a backlog, so that others get their turn."""
 
 
 def read_config(path: Path, shard_index: int | None = None) -> Config:
@@ -90,12 +100,14 @@ class App:
         self._look = threading.Event()
         """Set when targets have changed and nobody should wait for the next tick."""
         self._targets = Targets(self.config.targets, self._look.set)
-        self._sources: dict[Hashable, LogSource] = {}
         self.prober = Prober(self.config)
+        self._sources: dict[Hashable, Source] = {}
+        self.receiver: Receiver | None = None
+        """Takes OTLP; None where no source asks for it."""
         self.recorder = Recorder(self.started)
         self._lock = threading.Lock()
         self._reading = threading.Lock()
-        """Held while logs are read, so that no source is closed under its reader."""
+        """Held while logs are read and exports counted, so that no source is closed under its reader."""
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._discover, name="discovery", daemon=True),
@@ -133,7 +145,7 @@ class App:
         return self._store.lost_at
 
     @property
-    def sources(self) -> list[LogSource]:
+    def sources(self) -> list[Source]:
         return list(self._sources.values())
 
     def reload(self) -> str | None:
@@ -175,21 +187,45 @@ class App:
     def _open_sources(self, config: Config) -> None:
         """Sources whose settings did not change go on reading where they are."""
         wanted = {
-            (source, config.outcome, config.limits): source
+            (source, _join(source, config), config.outcome, config.limits): source
             for source in config.requests
-            if _shard(config).owns(source.name)
-        }
-        opened = {
-            key: LogSource(_source_options(source, config), get_format(source.format), self._store)
-            for key, source in wanted.items()
-            if key not in self._sources
+            if _shard(config).owns(_owner(source))
         }
         with self._reading:
+            opened = {
+                key: self._open(source, config) for key, source in wanted.items() if key not in self._sources
+            }
             for key in self._sources.keys() - wanted.keys():
                 self._sources[key].close()
             self._sources = {key: self._sources.get(key) or opened[key] for key in wanted}
+            self._use_receiver(wanted.values())
             for source in self.sources:
                 source.ledger.prices = self.prices
+
+    def _open(self, source: RequestSource, config: Config) -> Source:
+        options = _source_options(source, config)
+        if source.otlp is None:
+            return LogSource(options, get_format(source.format), self._store)
+        partner = source.otlp.join
+        return OtlpSource(options, self._store, lambda: self._log(partner) if partner else None)
+
+    def _log(self, name: str) -> LogSource | None:
+        found = (source for source in self.sources if isinstance(source, LogSource) and source.name == name)
+        return next(found, None)
+
+    def _otlp_source(self) -> OtlpSource | None:
+        return next((source for source in self.sources if isinstance(source, OtlpSource)), None)
+
+    def _use_receiver(self, wanted: Iterable[RequestSource]) -> None:
+        """Loaded where it is used: OTLP's messages take longer to import than the rest of the exporter."""
+        sizes = [source.otlp.max_body_bytes for source in wanted if source.otlp]
+        if not sizes:
+            self.receiver = None
+            return
+        from kvcache_exporter.requests.otlp.receiver import Receiver  # noqa: PLC0415
+
+        if self.receiver is None or self.receiver.max_body != sizes[0]:
+            self.receiver = Receiver(self._otlp_source, self._reading, sizes[0])
 
     def _refresh_targets(self) -> None:
         self._targets.refresh(time.monotonic())
@@ -213,7 +249,7 @@ class App:
 
     def _read_logs(self) -> None:
         busy = True
-        while not self._stop.wait(0 if busy else _LOG_SECONDS):
+        while not self._stop.wait(_BREATH_SECONDS if busy else _LOG_SECONDS):
             with self._reading:
                 more = [self._poll(source) for source in self.sources]
             busy = any(more)
@@ -227,7 +263,7 @@ class App:
             except Exception:
                 log.exception("summary: unexpected fault; please report it")
 
-    def _poll(self, source: LogSource) -> bool:
+    def _poll(self, source: Source) -> bool:
         try:
             return source.poll(time.time())
         except KVCacheError as error:
@@ -248,6 +284,19 @@ def _with_shard(config: Config, path: Path, index: int) -> Config:
 
 def _shard(config: Config) -> Shard:
     return Shard(config.shard.index, config.shard.count)
+
+
+def _owner(source: RequestSource) -> str:
+    """What is joined to a log belongs to the exporter that reads the log."""
+    return (source.otlp.join if source.otlp else None) or source.name
+
+
+def _join(source: RequestSource, config: Config) -> JoinOptions | None:
+    """How spans are joined to this log; None if they are not."""
+    for other in config.requests:
+        if other.otlp and other.otlp.join == source.name:
+            return JoinOptions(other.otlp.join_window, other.otlp.join_requests)
+    return None
 
 
 def _state_path(config: Config) -> Path | None:
@@ -283,4 +332,5 @@ def _source_options(source: RequestSource, config: Config) -> SourceOptions:
         models=config.limits.models_per_source,
         groups=config.limits.groups_per_source,
         max_line_bytes=source.max_line_bytes,
+        join=_join(source, config),
     )

@@ -101,7 +101,7 @@ DISCOVERY_FAILURE_REASONS = (
 PROBE_REFUSALS = ("not_configured", "bad_request", "forbidden", "busy")
 PROBE_RESULTS = ("up", "down", *PROBE_REFUSALS)
 REQUEST_ERROR_REASONS = ("rate_limited", "client_error", "server_error", "aborted", "failed")
-SKIP_REASONS = ("not_a_request", "response_cache", "duplicate")
+SKIP_REASONS = ("not_a_request", "response_cache", "duplicate", "late")
 
 SECONDS_BUCKETS = (
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0,
@@ -578,6 +578,48 @@ LOG_LAST_RECORD = _metric(
     "log_last_record_timestamp_seconds",
     _S,
     "Unix time of the newest record of the source, by the record's own clock.",
+)
+
+# From spans and log records that are sent to the exporter, and from joining spans to logs.
+_OTLP = "OTLP"
+SIGNALS = ("traces", "logs")
+OTLP_REFUSALS = ("media_type", "encoding", "too_large", "malformed", "slow", "busy", "state")
+JOIN_SIDES = ("usage", "span")
+JOIN_RESULTS = ("joined", "usage_only", "span_only")
+OTLP_RECEIVED = _metric(
+    "counter",
+    _OTLP,
+    "otlp_received_total",
+    ("source", "signal"),
+    "Spans (traces) and log records (logs) received, whatever they came to.",
+)
+OTLP_REFUSED = _metric(
+    "counter",
+    _OTLP,
+    "otlp_refused_total",
+    ("source", "reason"),
+    "Exports that were refused as a whole; senders repeat those that were refused as slow, busy or state.",
+)
+JOIN_REQUESTS = _metric(
+    "counter",
+    _OTLP,
+    "join_requests_total",
+    ("source", "result"),
+    "Requests of a log that spans are joined to: with both halves, or counted with one of them alone.",
+)
+JOIN_EVICTIONS = _metric(
+    "counter",
+    _OTLP,
+    "join_evictions_total",
+    _S,
+    "Requests counted with one half alone before their time, because too many waited.",
+)
+JOIN_WAITING = _metric(
+    "gauge",
+    _OTLP,
+    "join_waiting",
+    ("source", "side"),
+    "Log records (usage) and spans (span) that wait for their other half; they are in no counter yet.",
 )
 
 # From the engines' own KV events.

@@ -18,9 +18,10 @@ from kvcache_exporter.builtin_page.render import page
 from kvcache_exporter.config import masked
 from kvcache_exporter.exposition import Page, exposition
 from kvcache_exporter.model import Sample
+from kvcache_exporter.requests.otlp import Signal
 from kvcache_exporter.scrape.scheduler import Job
 from kvcache_exporter.summary.schema import Exporter, Summary
-from kvcache_exporter.web import Asset
+from kvcache_exporter.web import Asset, Request, Response
 
 _SHARED_SECONDS = 1.0
 MAX_WAIT = 1.0
@@ -76,6 +77,22 @@ class ExporterPages:
 
     def asset(self, path: str) -> Asset | None:
         return ASSETS.get(path)
+
+    def max_export(self) -> int:
+        receiver = self._app.receiver
+        return receiver.max_body if receiver else 0
+
+    def export(self, signal: Signal, request: Request) -> Response | None:
+        receiver = self._app.receiver
+        if receiver is None:
+            return None
+        found = request.headers
+        posted = (found.get("content-type", ""), found.get("content-encoding", ""), request.body)
+        answer = receiver.answer(signal, *posted, request.body_problem)
+        headers = {"Content-Type": answer.content_type}
+        if answer.retry_after is not None:
+            headers["Retry-After"] = str(answer.retry_after)
+        return Response(answer.status, answer.body, headers)
 
     def _summary(self, model: str | None) -> Summary | None:
         """Many people look in an incident: they share what was made within the last second."""

@@ -98,3 +98,14 @@ class Config(Section):
     def problems(self) -> Problems:
         if not (self.targets or self.requests or self.events or self.probe):
             yield "", NOTHING_TO_DO
+        receiving = [source for source in self.requests if source.otlp]
+        if len(receiving) > 1:
+            names = " and ".join(source.name for source in receiving)
+            yield "requests", f"found otlp in {names}, but there is one /v1/traces; leave it in one of them"
+        logs = {source.name for source in self.requests if source.paths}
+        for join in (source.otlp.join for source in receiving if source.otlp):
+            if join is not None and join not in logs:
+                yield (
+                    "requests",
+                    f'otlp.join names "{join}", which is no source with paths; add or rename one',
+                )

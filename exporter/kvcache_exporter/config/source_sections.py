@@ -1,7 +1,7 @@
 """The part of the configuration that says which usage logs and KV events to read."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from kvcache_exporter.config import kinds
 from kvcache_exporter.config import labels as label_kinds
@@ -17,10 +17,23 @@ FORMATS_WITH_FIELDS = ("custom", "envoy_ai_gateway")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpConfig(Section):
+    join: Annotated[str | None, kinds.NAME] = None
+    join_window: Annotated[float, kinds.duration(1.0, 3600.0)] = 120.0
+    join_requests: Annotated[int, kinds.integer(1, 50_000)] = 20_000
+    max_body_bytes: Annotated[int, kinds.size(1 << 10, 64 * MIB)] = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSource(Section):
+    ORIGINS: ClassVar[tuple[str, ...]] = ("paths", "otlp")
+    """Keys of which a source has exactly one: where its requests come from."""
+    ONLY_OF_LOGS: ClassVar[tuple[str, ...]] = ("format", "start_at", "max_line_bytes")
+
     name: Annotated[str, kinds.NAME]
     format: Annotated[str, kinds.Choice("format")] = "auto"
-    paths: Annotated[tuple[Annotated[str, kinds.FILE], ...], kinds.NonEmpty()]
+    paths: Annotated[tuple[Annotated[str, kinds.FILE], ...], kinds.NonEmpty()] = ()
+    otlp: OtlpConfig | None = None
     start_at: Annotated[str, kinds.Choice("position", ("beginning", "end"))] = "end"
     group_by: Annotated[str, kinds.TEXT] = ""
     length_bands: Annotated[tuple[Annotated[int, kinds.integer(1, 100_000_000)], ...], kinds.NonEmpty()] = ()
@@ -28,6 +41,17 @@ class RequestSource(Section):
     provider: Annotated[str, kinds.TEXT] = ""
     fields: Annotated[tuple[tuple[str, str], ...], label_kinds.Fields(CUSTOM_FIELDS)] = ()
     max_line_bytes: Annotated[int, kinds.size(1 << 10, 256 * MIB)] = 8 * MIB
+
+    @classmethod
+    def conflicts(cls, given: frozenset[str]) -> Problems:
+        origins = [origin for origin in cls.ORIGINS if origin in given]
+        if len(origins) != 1:
+            found = " and ".join(origins) or "none of them"
+            yield "", f"found {found}, expected exactly one of {', '.join(cls.ORIGINS)}"
+        if "otlp" in given:
+            for key in cls.ONLY_OF_LOGS:
+                if key in given:
+                    yield key, "what is sent over OTLP has no such setting; remove it"
 
     def problems(self) -> Problems:
         if self.format == "custom" and "prompt_tokens" not in dict(self.fields):

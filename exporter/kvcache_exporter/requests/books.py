@@ -1,13 +1,15 @@
 """What one source counted and what its decoders hold back: everything of it that goes into the state file."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import RequestRecord, Sample
 from kvcache_exporter.requests.bands import Bands
 from kvcache_exporter.requests.formats.base import Decoder, Entry, Format
 from kvcache_exporter.requests.formats.seen import Seen
+from kvcache_exporter.requests.joiner import Joiner, JoinOptions
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.options import SourceOptions
 from kvcache_exporter.state import StateStore
@@ -26,7 +28,9 @@ class Books:
 
     def __init__(self, options: SourceOptions, form: Format, store: StateStore) -> None:
         self._name, self._format, self._store, self._options = options.name, form, store, options.decoding
-        self._spaces = {kind: f"{kind}/{options.name}" for kind in ("ledger", "decoders", "seen")}
+        kinds = ("ledger", "decoders", "seen", "join", "joined")
+        self._spaces = {kind: f"{kind}/{options.name}" for kind in kinds}
+        self._join = options.join
         self.ledger = Ledger(options.name, options.full_hit, models=options.models, groups=options.groups)
         self._bands = Bands(options.length_bands)
         self._recognised: set[str] = set()
@@ -43,10 +47,31 @@ class Books:
         self._snapshots = self._store.load(self._spaces["decoders"])
         self._changed: dict[str, bytes] = {}
         self._gone.clear()
+        self._joiner = self._new_joiner(self._join) if self._join else None
 
-    def add(self, log_key: str, lines: Sequence[bytes], *, finished: bool = False) -> None:
+    def add(self, log_key: str, lines: Sequence[bytes], now: float, *, finished: bool = False) -> None:
         """Count lines of one log, in order; `finished` when nothing more is expected of it."""
-        self.ledger.add(self._bands.apply(self._decode(log_key, lines, finished=finished)))
+        entries = self._bands.apply(self._decode(log_key, lines, finished=finished))
+        if self._joiner:
+            entries = list(self._joined(self._joiner.usage, entries, now))
+        self.ledger.add(entries)
+
+    def add_spans(self, records: Iterable[RequestRecord], now: float) -> None:
+        """Count what spans say of the requests in the logs, each with its line; needs `options.join`."""
+        if self._joiner:
+            spans = self._bands.apply(list(records))
+            self.ledger.add(list(self._joined(self._joiner.span, spans, now)))
+
+    def expire(self, now: float) -> bool:
+        """Count what waited long enough for its other half; whether there was any."""
+        alone = self._joiner.expire(now) if self._joiner else []
+        self.ledger.add(alone)
+        return bool(alone)
+
+    def samples(self) -> Iterator[Sample]:
+        yield from self.ledger.samples()
+        if self._joiner:
+            yield from self._joiner.samples(self._name)
 
     def forget(self, log_keys: Iterable[str]) -> None:
         """Drop what the decoders of these logs hold."""
@@ -70,7 +95,13 @@ class Books:
         puts = self._in("ledger", self.ledger.changes())
         puts |= self._in("decoders", self._changed) | self._in("seen", seen)
         deletes = [(self._spaces["decoders"], key) for key in self._gone - self._changed.keys()]
-        return puts, deletes + [(self._spaces["seen"], key) for key in forgotten]
+        deletes += [(self._spaces["seen"], key) for key in forgotten]
+        if self._joiner:
+            waiting, gone, ids, dropped = self._joiner.changes()
+            puts |= self._in("join", waiting) | self._in("joined", ids)
+            deletes += [(self._spaces["join"], key) for key in gone]
+            deletes += [(self._spaces["joined"], key) for key in dropped]
+        return puts, deletes
 
     def committed(self) -> None:
         """What `changes` last gave is in the state file."""
@@ -78,6 +109,22 @@ class Books:
         self._seen.committed()
         self._snapshots.update(self._changed)
         self._gone.clear()
+        if self._joiner:
+            self._joiner.committed()
+
+    def _new_joiner(self, options: JoinOptions) -> Joiner:
+        waiting, joined = (self._store.load(self._spaces[kind]) for kind in ("join", "joined"))
+        return Joiner(options, waiting, joined)
+
+    @staticmethod
+    def _joined(
+        take: Callable[[RequestRecord, float], list[Entry]], entries: Iterable[Entry], now: float
+    ) -> Iterator[Entry]:
+        for entry in entries:
+            if isinstance(entry, RequestRecord):
+                yield from take(entry, now)
+            else:
+                yield entry
 
     def _decode(self, log_key: str, lines: Sequence[bytes], *, finished: bool) -> list[Entry]:
         decoder = self._decoder(log_key)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvcache_exporter.requests.formats.base import DecoderOptions
+from kvcache_exporter.requests.joiner import JoinOptions
 from kvcache_exporter.requests.outcome import FullHit
 
 
@@ -23,6 +24,8 @@ class SourceOptions:
     models: int = 200
     groups: int = 200
     max_line_bytes: int = 8 << 20
+    join: JoinOptions | None = None
+    """Where spans are joined to the records."""
 
 
 @dataclass(frozen=True, slots=True)

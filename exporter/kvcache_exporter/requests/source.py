@@ -5,12 +5,12 @@ counters of the last transaction. So after a crash nothing is counted twice and 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.exposition import Chunk, Renderer
-from kvcache_exporter.model import Sample
+from kvcache_exporter.model import RequestRecord, Sample
 from kvcache_exporter.requests.books import Books
 from kvcache_exporter.requests.formats.base import Format
 from kvcache_exporter.requests.options import FollowOptions, SourceOptions
@@ -51,11 +51,12 @@ class LogSource:
         """Read what is new, at most about 16 MiB; True if there may be more. `now` is Unix seconds."""
         size = 0
         for chunk in self._follower.poll(_COMMIT_BYTES):
-            self._books.add(chunk.file_key, chunk.lines, finished=chunk.finished)
+            self._books.add(chunk.file_key, chunk.lines, now, finished=chunk.finished)
             if chunk.too_long:
                 self.ledger.fail("too_long", chunk.too_long)
             size += chunk.line_count + chunk.too_long
             self._dirty = True
+        self._dirty |= self._books.expire(now)
         self._report_problems()
         self.ledger.health.lines = self._follower.counters.lines
         self.ledger.health.rotations = self._follower.counters.rotations.total()
@@ -63,6 +64,16 @@ class LogSource:
         self.ledger.tick(now)
         self._publish()
         return self._follower.lag_bytes > 0 and size > 0
+
+    def add_spans(self, records: Sequence[RequestRecord], now: float) -> None:
+        """Count what spans say of this log's requests; what this returns from is committed.
+
+        Raises StateError, and then commits them with whatever comes next.
+        """
+        self._books.add_spans(records, now)
+        self._dirty |= bool(records)
+        if self._dirty:
+            self._commit()
 
     def close(self) -> None:
         self._follower.close()
@@ -82,7 +93,7 @@ class LogSource:
     def _publish(self) -> None:
         self.lag_bytes = self._follower.lag_bytes
         lag = Sample(c.LOG_LAG, (self.name,), float(self.lag_bytes))
-        self.block = self._renderer.block([*self.ledger.samples(), lag])
+        self.block = self._renderer.block([*self._books.samples(), lag])
 
     def _report_problems(self) -> None:
         problems = tuple(self._follower.problems)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from kvcache_exporter.web.auth import BasicAuth
+from kvcache_exporter.web.bodies import Bodies
 from kvcache_exporter.web.config import Settings
 from kvcache_exporter.web.endpoints import Request, Response, text
 
@@ -28,20 +29,21 @@ class Application:
         respond: Callable[[Request], Response],
         settings: Callable[[], Settings],
         open_paths: Collection[str] = (),
+        max_body: Callable[[Request], int] = lambda _: 0,
     ) -> None:
-        """`open_paths` answer without a password."""
-        self._respond = respond
+        """`open_paths` answer without a password; `max_body` says how much of its body a request wants."""
+        self._respond, self._max_body, self._bodies = respond, max_body, Bodies()
         self._settings = settings
         self._open_paths = frozenset(open_paths)
         self._workers = ThreadPoolExecutor(WORKERS, "web-worker")
         # One thread, because bcrypt is slow on purpose: guesses may use one core and no worker.
         self._passwords = ThreadPoolExecutor(1, "web-password")
 
-    async def __call__(self, scope: HTTPScope, _: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         started = time.perf_counter()
         settings = self._settings()
         request = _request(scope)
-        response = await self._answer(request, settings)
+        response = await self._answer(request, settings, receive)
         seconds = time.perf_counter() - started
         found = (request.method, request.path, response.status, len(response.body), seconds)
         log.debug("request method=%s path=%.200s status=%d bytes=%d seconds=%.4f", *found)
@@ -55,14 +57,18 @@ class Application:
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._passwords.shutdown(wait=False, cancel_futures=True)
 
-    async def _answer(self, request: Request, settings: Settings) -> Response:
+    async def _answer(self, request: Request, settings: Settings, receive: ASGIReceiveCallable) -> Response:
         loop = asyncio.get_running_loop()
         try:
             if settings.users and request.path not in self._open_paths:
                 refusal = await self._refusal(request, settings.users)
                 if refusal:
                     return refusal
-            return await loop.run_in_executor(self._workers, self._respond, request)
+            wanted = self._max_body(request)
+            if not wanted:
+                return await loop.run_in_executor(self._workers, self._respond, request)
+            async with self._bodies.read(request, receive, wanted) as whole:
+                return await loop.run_in_executor(self._workers, self._respond, whole)
         except Exception:
             log.exception("request failed method=%s path=%.200s", request.method, request.path)
             return text(500, "internal error; the exporter's log has the details")

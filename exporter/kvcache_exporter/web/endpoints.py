@@ -3,7 +3,7 @@
 import logging
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from kvcache_exporter.errors import ProbeError
@@ -29,8 +29,12 @@ GZIP_LEVEL = 1
 GZIP_MIN_BYTES = 1024
 HEALTHY, READY = "/-/healthy", "/-/ready"
 _PROBE_STATUS = {"not_configured": 404, "bad_request": 400, "forbidden": 403, "busy": 503}
+TRACES, LOGS = "/v1/traces", "/v1/logs"
 PROBES = (HEALTHY, READY)
 """Paths that tell nothing but whether the exporter works."""
+
+
+Signal = Literal["traces", "logs"]
 
 
 class Pages(Protocol):
@@ -62,6 +66,12 @@ class Pages(Protocol):
     def asset(self, path: str) -> "Asset | None":
         """What the page asks for below `/assets/`; None if there is no such thing."""
 
+    def max_export(self) -> int:
+        """Largest export of OpenTelemetry that is taken, in bytes; 0 while none is."""
+
+    def export(self, signal: Signal, request: "Request") -> "Response | None":
+        """The answer to an export; None while none is taken."""
+
 
 class Request(NamedTuple):
     """The head of a request; header names are lower case, repeated headers are joined with a comma."""
@@ -70,6 +80,10 @@ class Request(NamedTuple):
     path: str
     query: str
     headers: dict[str, str]
+    body: bytes = b""
+    """Only of paths that take one."""
+    body_problem: str = ""
+    """Why the body was not read: `too_large`, `slow` or `busy`."""
 
     def argument(self, name: str) -> str:
         """The first value of a query parameter, empty if there is none."""
@@ -170,6 +184,16 @@ class Endpoints:
         log.error("reload refused, the old configuration stays: %s", reason)
         return text(500, f"not reloaded, the old configuration stays:\n{reason}")
 
+    def max_body(self, request: Request) -> int:
+        """Bytes of the body that `respond` wants; 0 if none."""
+        return self._pages.max_export() if request.path in (TRACES, LOGS) and request.method == "POST" else 0
+
+    def traces(self, request: Request) -> Response:
+        return self._pages.export("traces", request) or _no_receiver()
+
+    def logs(self, request: Request) -> Response:
+        return self._pages.export("logs", request) or _no_receiver()
+
     def config(self, _: Request) -> Response:
         return text(200, self._pages.config_text().rstrip("\n"))
 
@@ -191,6 +215,8 @@ _ROUTES = (
     Route("GET", HEALTHY, "200 while the process answers", Endpoints.healthy),
     Route("GET", READY, "200 once targets were scraped, else 503", Endpoints.ready),
     Route("POST", "/-/reload", "loads the configuration again", Endpoints.reload),
+    Route("POST", TRACES, "takes spans in OTLP, where that is configured", Endpoints.traces),
+    Route("POST", LOGS, "takes log records in OTLP, where that is configured", Endpoints.logs),
     Route("GET", "/config", "the configuration in force, secrets masked", Endpoints.config),
     Route("GET", "/debug/target", "?name=NAME: what is known about a target", Endpoints.target),
     Route("GET", ASSETS, "scripts and styles of the built-in page", Endpoints.asset),
@@ -215,6 +241,10 @@ def _packed(
 
 def _no_such_model() -> Response:
     return text(404, "no such model; /api/v1/summary lists them under models")
+
+
+def _no_receiver() -> Response:
+    return text(404, "no OTLP is taken here; add a source with otlp to requests, as docs/otlp.md says")
 
 
 def _is_cross_site(request: Request) -> bool:

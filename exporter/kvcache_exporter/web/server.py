@@ -36,12 +36,13 @@ class WebServer:
         limits: Limits | None = None,
         *,
         open_paths: Collection[str] = (),
+        max_body: Callable[[Request], int] = lambda _: 0,
     ) -> None:
-        """`open_paths` answer without a password; raises what `listen_on` raises."""
+        """`open_paths` and `max_body` as `Application` has them; raises what `listen_on` raises."""
         self._config = config or WebConfig()
         self._listener = listen_on(listen)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._application = Application(respond, self._config.current, open_paths)
+        self._application = Application(respond, self._config.current, open_paths, max_body)
         self._uvicorn = _uvicorn(self._application, self._config, limits or Limits())
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
 
@@ -79,7 +80,14 @@ def web_server(
     listen: str, pages: Pages, config: WebConfig | None = None, *, open_probes: bool = False
 ) -> WebServer:
     """A bound server that `start` sets going; raises ConfigError or KVCacheError."""
-    return WebServer(listen, Endpoints(pages).respond, config, open_paths=PROBES if open_probes else ())
+    endpoints = Endpoints(pages)
+    return WebServer(
+        listen,
+        endpoints.respond,
+        config,
+        open_paths=PROBES if open_probes else (),
+        max_body=endpoints.max_body,
+    )
 
 
 def _uvicorn(application: Application, config: WebConfig, limits: Limits) -> uvicorn.Server:

@@ -1,6 +1,6 @@
 """Traces in OTLP's JSON, as the collector's file exporter writes them: a line holds many spans."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,11 +31,15 @@ Attributes = list[JsonAttribute | Loose] | str | float | bool | dict[str, Any] |
 
 
 class JsonSpan(msgspec.Struct, gc=False, rename="camel"):
-    """One span; 64-bit integers are strings in protobuf's JSON."""
+    """One span or log record; 64-bit integers are strings in protobuf's JSON."""
 
+    trace_id: Any = None
     span_id: Any = None
     start_time_unix_nano: Any = None
     end_time_unix_nano: Any = None
+    time_unix_nano: Any = None
+    """Only of log records, as is the next."""
+    observed_time_unix_nano: Any = None
     attributes: Attributes = None
     status: Any = None
 
@@ -47,18 +51,26 @@ class JsonNamed(msgspec.Struct, gc=False):
     attributes: Attributes = None
 
 
+Spans = list[JsonSpan | Loose] | str | float | bool | dict[str, Any] | None
+
+
 class JsonScopeSpans(msgspec.Struct, gc=False, rename="camel"):
-    """Spans of one instrumentation."""
+    """Spans or log records of one instrumentation."""
 
     scope: JsonNamed | Loose = None
-    spans: list[JsonSpan | Loose] | str | float | bool | dict[str, Any] | None = None
+    spans: Spans = None
+    log_records: Spans = None
+
+
+Scopes = list[JsonScopeSpans | Loose] | str | float | bool | dict[str, Any] | None
 
 
 class JsonResourceSpans(msgspec.Struct, gc=False, rename="camel"):
-    """Spans of one resource."""
+    """Spans or log records of one resource."""
 
     resource: JsonNamed | Loose = None
-    scope_spans: list[JsonScopeSpans | Loose] | str | float | bool | dict[str, Any] | None = None
+    scope_spans: Scopes = None
+    scope_logs: Scopes = None
 
 
 class OtlpRow(msgspec.Struct, gc=False, rename="camel"):
@@ -74,13 +86,13 @@ class OtlpDecoder(LineDecoder):
 
     def __init__(self, options: DecoderOptions) -> None:
         super().__init__(OtlpRow)
-        self._entry = SpanReader(options).entry
+        self._reader = SpanReader(options)
 
     def _take(self, row: OtlpRow, line: bytes, entries: list[Entry]) -> None:  # noqa: ARG002
         before = len(entries)
-        for span in _spans(row):
+        for span in spans(row.resource_spans, self._reader.wanted):
             try:
-                entries.append(self._entry(span))
+                entries.append(self._reader.entry(span))
             except RecordError as error:
                 entries.append(RecordError(error.reason, str(error)))
         if len(entries) > before:
@@ -90,25 +102,31 @@ class OtlpDecoder(LineDecoder):
         entries.append(Skipped("not_a_request"))
 
 
-def _spans(row: OtlpRow) -> Iterator[Span]:
-    for group in _structs(row.resource_spans, JsonResourceSpans):
+def spans(groups: object, wanted: Collection[str]) -> Iterator[Span]:
+    """The spans in `resourceSpans`, or the log records in `resourceLogs`, with the wanted attributes only."""
+    for group in _structs(groups, JsonResourceSpans):
         resource = group.resource if isinstance(group.resource, JsonNamed) else JsonNamed()
-        about = _attributes(resource.attributes)
-        for scoped in _structs(group.scope_spans, JsonScopeSpans):
+        about = _attributes(resource.attributes, wanted)
+        for scoped in (
+            *_structs(group.scope_spans, JsonScopeSpans),
+            *_structs(group.scope_logs, JsonScopeSpans),
+        ):
             scope = scoped.scope if isinstance(scoped.scope, JsonNamed) else JsonNamed()
-            for span in _structs(scoped.spans, JsonSpan):
-                yield _span(span, about, label(scope.name))
+            for span in (*_structs(scoped.spans, JsonSpan), *_structs(scoped.log_records, JsonSpan)):
+                yield _span(span, _attributes(span.attributes, wanted), about, label(scope.name))
 
 
-def _span(span: JsonSpan, resource: Mapping[str, Any], scope: str) -> Span:
+def _span(span: JsonSpan, found: Mapping[str, Any], resource: Mapping[str, Any], scope: str) -> Span:
+    times = (span.start_time_unix_nano, span.time_unix_nano, span.observed_time_unix_nano)
     return Span(
-        attributes=_attributes(span.attributes),
+        attributes=found,
         resource=resource,
         scope=scope,
-        start_nanoseconds=_nanoseconds(span.start_time_unix_nano),
+        start_nanoseconds=next(filter(None, map(_nanoseconds, times)), 0),
         end_nanoseconds=_nanoseconds(span.end_time_unix_nano),
         status_code=_status(span.status),
         span_id=label(span.span_id),
+        trace_id=label(span.trace_id),
     )
 
 
@@ -118,9 +136,11 @@ def _structs(found: object, kind: type[_Struct]) -> Iterator[_Struct]:
             yield item
 
 
-def _attributes(found: object) -> dict[str, Any]:
+def _attributes(found: object, wanted: Collection[str]) -> dict[str, Any]:
     pairs = _structs(found, JsonAttribute)
-    return {pair.key: any_value(pair.value) for pair in pairs if isinstance(pair.key, str)}
+    return {
+        pair.key: any_value(pair.value) for pair in pairs if isinstance(pair.key, str) and pair.key in wanted
+    }
 
 
 def any_value(value: object, depth: int = 0) -> Any:

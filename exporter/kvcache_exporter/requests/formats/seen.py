@@ -29,7 +29,7 @@ class Seen:
 
     def add(self, kind: str, request_id: str) -> bool:
         """Whether the id was not there yet; `kind` keeps the ids of different logs apart."""
-        digest = int.from_bytes(blake2b(f"{kind}\0{request_id}".encode(), digest_size=8).digest())
+        digest = _digest(kind, request_id)
         if digest in self._known:
             return False
         self._known.add(digest)
@@ -37,6 +37,9 @@ class Seen:
         self._segments[number].append(digest)
         self._changed.add(number)
         return True
+
+    def has(self, kind: str, request_id: str) -> bool:
+        return _digest(kind, request_id) in self._known
 
     def _open_segment(self) -> int:
         number = max(self._segments, default=0)
@@ -74,3 +77,7 @@ class Seen:
                 "move the file at state.path away to begin anew, or run the version that wrote it"
             ) from error
         self._known.update(*self._segments.values())
+
+
+def _digest(kind: str, request_id: str) -> int:
+    return int.from_bytes(blake2b(f"{kind}\0{request_id}".encode(), digest_size=8).digest())

@@ -37,6 +37,12 @@ MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 PROVIDER = ("gen_ai.provider.name", "gen_ai.system")
 REQUEST_ID = ("gen_ai.response.id", "gen_ai.request.id")
 OPERATION = "gen_ai.operation.name"
+STREAM = "gen_ai.request.stream"
+KIND = "llm.request.type"
+ERROR = "error.type"
+_NAMES = frozenset(
+    (*PROMPT, *CACHED, *WRITTEN, *OUTPUT, *TTFT, *DURATION, *MODEL, *PROVIDER, *REQUEST_ID)
+) | {OPERATION, STREAM, KIND, ERROR}
 _OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})
 """Operations that are one model call; agents and workflows repeat the sums of the calls inside them."""
 _ERROR = 2
@@ -58,6 +64,8 @@ class Span:
     status_code: int = 0
     """0 unset, 1 ok, 2 error."""
     span_id: str = ""
+    """In hexadecimal, as is `trace_id`; a log record has those of the span it was written in."""
+    trace_id: str = ""
 
 
 class SpanReader:
@@ -66,6 +74,8 @@ class SpanReader:
     def __init__(self, options: DecoderOptions) -> None:
         self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
         self._template = Template(options.group_by or "service.name")
+        self.wanted = _NAMES.union(self._template.fields)
+        """Attributes that are read. Who decodes spans drops all others, so that no prompt is ever held."""
 
     def entry(self, span: Span) -> Entry:
         """A record for a model call, else Skipped. Raises RecordError for counts that cannot be."""
@@ -85,15 +95,15 @@ class SpanReader:
 def _is_model_call(found: Mapping[str, Any], *, has_usage: bool) -> bool:
     operation = found.get(OPERATION)
     if operation is None:
-        return has_usage and found.get("llm.request.type") not in ("embedding", "rerank")
+        return has_usage and found.get(KIND) not in ("embedding", "rerank")
     return isinstance(operation, str) and operation in _OPERATIONS
 
 
 def _reading(span: Span, at: float | None) -> Reading:
     found = span.attributes
-    error = found.get("error.type")
+    error = found.get(ERROR)
     failed = span.status_code == _ERROR or error is not None
-    streamed = found.get("gen_ai.request.stream") is not False
+    streamed = found.get(STREAM) is not False
     return Reading(
         output=token(_first(found, OUTPUT)),
         ttft=seconds(_first(found, TTFT)) if streamed else None,
@@ -124,7 +134,7 @@ def _duration(span: Span) -> float | None:
 
 def _engine(scope: str) -> str:
     """The engines' own spans name no provider; their scopes start with their names."""
-    name = scope.partition(".")[0]
+    name = scope.replace(".", " ").partition(" ")[0]
     return name if name in ("vllm", "sglang") else ""
 
 

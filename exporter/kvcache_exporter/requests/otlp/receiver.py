@@ -1,0 +1,139 @@
+"""The receiving side of OTLP/HTTP: from the head and the body of a POST to its answer."""
+
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kvcache_exporter.errors import KVCacheError, StateError
+from kvcache_exporter.requests.otlp import Signal, messages
+from kvcache_exporter.requests.otlp.messages import Encoding, MalformedError
+from kvcache_exporter.requests.otlp.source import Export, OtlpSource
+
+AT_A_TIME = 8
+"""Exports under way; further ones are told to come again, so that no page waits for them."""
+PATIENCE_SECONDS = 5.0
+_RETRY_SECONDS = 2
+_KINDS: dict[str, Encoding] = {"application/x-protobuf": "protobuf", "application/json": "json"}
+_STATUS = {
+    "media_type": 415,
+    "encoding": 415,
+    "too_large": 413,
+    "malformed": 400,
+    "slow": 503,
+    "busy": 429,
+    "state": 503,
+}
+_RETRIED = frozenset({"slow", "busy", "state"})
+
+
+class Answer(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+    retry_after: int | None = None
+    """Seconds."""
+
+
+class RefusalError(KVCacheError):
+    """An export is refused; `reason` is one of the catalogue's OTLP_REFUSALS."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Receiver:
+    """Answers from any thread; counts under `turn`, which log reading and reloading hold, too."""
+
+    def __init__(self, source: Callable[[], OtlpSource | None], turn: threading.Lock, max_body: int) -> None:
+        self._source, self._turn, self.max_body = source, turn, max_body
+        self._room = threading.BoundedSemaphore(AT_A_TIME)
+        self._parsing = threading.Lock()
+        """One message at a time is turned into objects, which take many times its size."""
+
+    def answer(
+        self, signal: Signal, content_type: str, content_encoding: str, body: bytes, problem: str = ""
+    ) -> Answer:
+        """`problem` is `too_large`, `slow` or `busy` where the body was not read."""
+        kind = content_type.partition(";")[0].strip().lower()
+        encoding = _KINDS.get(kind, "protobuf")
+        try:
+            if problem:
+                raise self._refusal(problem)
+            rejected = self._receive(signal, kind, content_encoding.strip().lower(), body).rejected
+        except RefusalError as refusal:
+            if source := self._source():
+                source.refuse(refusal.reason)
+            wait = _RETRY_SECONDS if refusal.reason in _RETRIED else None
+            told = messages.refusal(encoding, str(refusal))
+            return Answer(_STATUS[refusal.reason], _kind(encoding), told, wait)
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(rejected.items()))
+        told = messages.answer(signal, encoding, rejected.total(), f"not counted: {reasons}")
+        return Answer(200, _kind(encoding), told)
+
+    def _receive(self, signal: Signal, kind: str, content_encoding: str, body: bytes) -> Export:
+        if kind not in _KINDS:
+            raise RefusalError("media_type", f"Content-Type must be one of {', '.join(_KINDS)}")
+        if not self._room.acquire(blocking=False):
+            raise self._refusal("busy")
+        try:
+            export = self._decode(signal, _KINDS[kind], self._unpacked(content_encoding, body))
+            self._count(export)
+        finally:
+            self._room.release()
+        return export
+
+    def _decode(self, signal: Signal, encoding: Encoding, body: bytes) -> Export:
+        source = self._current()
+        with self._parsing:
+            try:
+                return source.decode(signal, messages.read(signal, encoding, body, source.wanted))
+            except MalformedError as error:
+                raise RefusalError("malformed", f"{error}; send what OTLP/HTTP prescribes") from error
+
+    def _count(self, export: Export) -> None:
+        if not self._turn.acquire(timeout=PATIENCE_SECONDS):
+            raise RefusalError("busy", "logs are being read; send this export again")
+        try:
+            self._current().add(export, time.time())
+        except StateError as error:
+            raise RefusalError("state", f"not counted yet: {error}") from error
+        finally:
+            self._turn.release()
+
+    def _current(self) -> OtlpSource:
+        source = self._source()
+        if source is None:
+            raise RefusalError("busy", "the configuration was changed; send this export again")
+        return source
+
+    def _unpacked(self, encoding: str, body: bytes) -> bytes:
+        if encoding in {"", "identity"}:
+            return body
+        if encoding != "gzip":
+            raise RefusalError("encoding", "Content-Encoding must be gzip or identity")
+        inflate = zlib.decompressobj(31)
+        try:
+            unpacked = inflate.decompress(body, self.max_body + 1)
+        except zlib.error as error:
+            raise RefusalError("malformed", "the body is not gzip, as Content-Encoding says") from error
+        if len(unpacked) > self.max_body:
+            raise self._refusal("too_large")
+        if not inflate.eof or inflate.unused_data:
+            raise RefusalError("malformed", "the body is cut off, or goes on after its gzip stream")
+        return unpacked
+
+    def _refusal(self, reason: str) -> RefusalError:
+        messages_by_reason = {
+            "too_large": f"larger than {self.max_body} bytes, packed or unpacked; "
+            "send smaller batches or raise otlp.max_body_bytes",
+            "slow": "the body did not come in time; send it again",
+            "busy": "too many exports are under way; send this one again",
+        }
+        return RefusalError(reason, messages_by_reason[reason])
+
+
+def _kind(encoding: Encoding) -> str:
+    return next(kind for kind, name in _KINDS.items() if name == encoding)
