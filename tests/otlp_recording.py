@@ -10,6 +10,7 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from kvcache_exporter.model import RequestRecord
 from kvcache_exporter.requests.formats import get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.outcome import FullHit, classify
@@ -65,8 +66,7 @@ def ttft_by_outcome(choice: int) -> dict[str, list[float]]:
         if "usage" in row:
             span = spans.get(row["request_id"]) or spans[row["request_id"] + "-0"]
             (record,) = get_format("vllm").decoder(DecoderOptions()).decode([line])
-            outcome = classify(
-                record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, FULL_HIT
-            )  # type: ignore[union-attr]
+            assert isinstance(record, RequestRecord)
+            outcome = classify(*record[:2], record.granule, record.minimum_tokens, FULL_HIT)
             found[outcome].append(float(span["gen_ai.latency.time_to_first_token"]))
     return dict(found)

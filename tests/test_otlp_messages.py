@@ -4,7 +4,6 @@ import json
 
 import pytest
 from google.protobuf.json_format import MessageToDict
-from google.rpc.status_pb2 import Status
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
@@ -16,7 +15,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.spans import SpanReader
-from kvcache_exporter.requests.otlp.messages import Encoding, MalformedError, Signal, answer, read, refusal
+from kvcache_exporter.requests.otlp import Signal
+from kvcache_exporter.requests.otlp.messages import Encoding, MalformedError, answer, read, refusal
 from otlp_recording import SGLANG, VLLM, as_protobuf, exports, request_spans
 
 WANTED = SpanReader(DecoderOptions()).wanted
@@ -118,5 +118,5 @@ def test_answers_are_messages_in_the_encoding_of_the_request() -> None:
     assert json.loads(answer("logs", "json", 2, "x")) == {
         "partialSuccess": {"rejectedLogRecords": "2", "errorMessage": "x"}
     }
-    assert Status.FromString(refusal("protobuf", "too large")).message == "too large"
+    assert refusal("protobuf", "too large") == b"\x12\x09too large", "field 2 of google.rpc.Status"
     assert json.loads(refusal("json", "too large")) == {"message": "too large"}

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from kvcache_exporter.errors import ProbeError
-from kvcache_exporter.web import Asset, WebServer, web_server
+from kvcache_exporter.web import Asset, Request, Response, WebServer, web_server
 from kvcache_exporter.web.endpoints import OPENMETRICS_FORMAT, ROUTES, TEXT_FORMAT
 
 NO_MODEL = "no such model; /api/v1/summary lists them under models\n"
@@ -29,6 +29,8 @@ class FixedPages:
     reloads: int = 0
     seconds: float = 0.0
     failures: list[Exception] = field(default_factory=list)
+    largest: int = 0
+    exports: list[tuple[str, str, bytes, str]] = field(default_factory=list)
 
     def metrics(self, openmetrics: bool) -> bytes:
         time.sleep(self.seconds)
@@ -61,6 +63,15 @@ class FixedPages:
 
     def asset(self, path: str) -> Asset | None:
         return Asset("text/css; charset=utf-8", b"p {}\n" * self.lines) if path == "0abc/page.css" else None
+
+    def max_export(self) -> int:
+        return self.largest
+
+    def export(self, signal: str, request: Request) -> Response | None:
+        if not self.largest:
+            return None
+        self.exports.append((signal, request.headers["content-type"], request.body, request.body_problem))
+        return Response(200, b"taken", {"Content-Type": "application/x-protobuf"})
 
 
 @pytest.fixture
@@ -296,3 +307,35 @@ def test_metrics_come_in_the_negotiated_format_and_gzip_changes_no_byte(
         assert response.getheader("Content-Type") == (OPENMETRICS_FORMAT if openmetrics else TEXT_FORMAT)
         assert response.getheader("Vary") == "Accept, Accept-Encoding"
     connection.close()
+
+
+def post(server: WebServer, path: str, body: bytes | Iterator[bytes]) -> requests.Response:
+    return requests.post(
+        server.url + path, data=body, headers={"Content-Type": "application/json"}, timeout=10
+    )
+
+
+def test_exports_are_read_whole_whether_their_length_is_told_or_not(
+    server: WebServer, pages: FixedPages
+) -> None:
+    pages.largest = 300_000
+    body = b"x" * 300_000
+    assert post(server, "/v1/traces", body).content == b"taken"
+    assert post(server, "/v1/logs", iter([body[:1000], body[1000:]])).content == b"taken"
+    kind = "application/json"
+    assert pages.exports == [("traces", kind, body, ""), ("logs", kind, body, "")]
+
+
+def test_an_export_that_is_too_large_is_not_read_on(server: WebServer, pages: FixedPages) -> None:
+    pages.largest = 1000
+    post(server, "/v1/traces", b"x" * 1001)
+    post(server, "/v1/traces", iter([b"x" * 600] * 3))
+    assert [(body, problem) for _, _, body, problem in pages.exports] == [(b"", "too_large")] * 2
+
+
+def test_without_a_receiver_the_answer_says_what_to_configure(server: WebServer, pages: FixedPages) -> None:
+    answer = post(server, "/v1/traces", b"{}")
+    assert answer.status_code == 404
+    assert "add a source with otlp to requests" in answer.text
+    assert requests.get(server.url + "/v1/traces", timeout=10).headers["Allow"] == "POST"
+    assert pages.exports == []

@@ -217,7 +217,7 @@ class App:
         return next((source for source in self.sources if isinstance(source, OtlpSource)), None)
 
     def _use_receiver(self, wanted: Iterable[RequestSource]) -> None:
-        """Loaded where it is used: OTLP's messages take longer to import than the rest of the exporter."""
+        """Imported where it is used: protobuf and OTLP's messages take 50 ms."""
         sizes = [source.otlp.max_body_bytes for source in wanted if source.otlp]
         if not sizes:
             self.receiver = None

@@ -132,7 +132,7 @@ class OtlpSource:
         if not self._dirty:
             return
         if partner := self._partner():
-            # Before the ids below, and with what it could not commit earlier: it must keep all that these say.
+            # Before the ids below, and with what it could not commit earlier: ids say that it has them.
             partner.add_spans(joined, now)
         seen, forgotten = self._seen.changes()
         self._received.refused = dict(self._refusals)
