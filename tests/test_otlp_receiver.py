@@ -3,10 +3,12 @@
 import gzip
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import bcrypt
 import pytest
 import requests
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -16,7 +18,7 @@ from kvcache_exporter.app import App
 from kvcache_exporter.errors import StateError
 from kvcache_exporter.pages import ExporterPages
 from kvcache_exporter.requests.otlp import receiver as module
-from kvcache_exporter.web import WebServer, web_server
+from kvcache_exporter.web import WebConfig, WebServer, web_server
 from otlp_recording import SGLANG, as_protobuf, exports
 
 BODY = next(export for export in exports(SGLANG) if b"gen_ai.usage" in export)
@@ -48,11 +50,11 @@ class Running:
 
 
 @contextmanager
-def serving(config: Path) -> Iterator[Running]:
+def serving(config: Path, web_config: WebConfig | None = None) -> Iterator[Running]:
     app = App(config)
     app.start()
     try:
-        with web_server("127.0.0.1:0", ExporterPages(app)) as server:
+        with web_server("127.0.0.1:0", ExporterPages(app), web_config) as server:
             yield Running(app, server)
     finally:
         app.stop()
@@ -152,6 +154,18 @@ def test_a_full_disk_is_no_success(running: Running, monkeypatch: pytest.MonkeyP
     assert running.send(as_protobuf(BODY)).status_code == 200
     expected = BODY.count(b'"gen_ai.usage.prompt_tokens"')
     wait_until("the page", lambda: running.value('kvcache_requests_total{source="traces"') == expected)
+
+
+def test_with_basic_authentication_nothing_is_taken_without_the_password(tmp_path: Path) -> None:
+    config, web = tmp_path / "kvcache.yaml", tmp_path / "web.yml"
+    config.write_text("requests: [{name: traces, otlp: {}}]\n")
+    web.write_text(f"basic_auth_users: {{ann: '{bcrypt.hashpw(b'sesame', bcrypt.gensalt(4)).decode()}'}}\n")
+    with serving(config, WebConfig(web)) as found:
+        assert found.send(as_protobuf(BODY)).status_code == 401
+        right = "Basic " + b64encode(b"ann:sesame").decode()
+        assert found.send(as_protobuf(BODY), Authorization=right).status_code == 200
+        answer = found.send(as_protobuf(BODY), Authorization=right, Content_Type="application/json")
+        assert answer.status_code == 400
 
 
 def test_a_reload_opens_and_closes_the_receiver(running: Running) -> None:

@@ -553,7 +553,13 @@ REQUEST_REWARMS = _metric(
 # From the logs themselves.
 _LOGS = "Logs"
 _S = ("source",)
-LOG_LINES = _metric("counter", _LOGS, "log_lines_total", _S, "Complete lines read from the source.")
+LOG_LINES = _metric(
+    "counter",
+    _LOGS,
+    "log_lines_total",
+    _S,
+    "Complete lines read from the source; of an OTLP source, spans and log records received.",
+)
 LOG_ROTATIONS = _metric(
     "counter", _LOGS, "log_rotations_total", _S, "Times a file of the source was rotated or truncated."
 )

@@ -4,30 +4,40 @@ Only the attributes that are asked for are ever turned into values of Python.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs_pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace_pb
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
+from kvcache_exporter.errors import RecordError
 from kvcache_exporter.requests.formats.otlp_traces import JsonResourceSpans, spans
 from kvcache_exporter.requests.formats.rows import Loose
 from kvcache_exporter.requests.formats.spans import Span
 from kvcache_exporter.requests.formats.values import label
 from kvcache_exporter.requests.otlp import Signal
+from kvcache_exporter.requests.otlp.errors import MalformedError, TooManyError
+from kvcache_exporter.requests.otlp.wire import Walk
 
 Encoding = Literal["protobuf", "json"]
 _MAX_DEPTH = 8
-_MOST_ITEMS = 64
+_MOST_VALUES = 64
 """Of a list or a mapping that is an attribute's value."""
-
-
-class MalformedError(Exception):
-    """A body is no export."""
+MOST_ITEMS = 50_000
+"""Spans or log records in one export."""
+_MOST_FIELDS = 4 * MOST_ITEMS
+"""Of resources, scopes and what holds them, items included."""
+MOST_ITEM_BYTES = 1 << 20
+"""Of one of them in protobuf."""
+_JSON_OBJECTS, _BYTES_PER_OBJECT = 100_000, 16
+"""Real exports have an object or list in 25 bytes and more."""
+Item = Span | RecordError
 
 
 class JsonExport(msgspec.Struct, gc=False, rename="camel"):
@@ -40,15 +50,22 @@ class JsonExport(msgspec.Struct, gc=False, rename="camel"):
 _decode_json = msgspec.json.Decoder(JsonExport).decode
 
 
-def read(signal: Signal, encoding: Encoding, body: bytes, wanted: Collection[str]) -> list[Span]:
-    """Spans, or log records as spans; raises MalformedError."""
+def read(signal: Signal, encoding: Encoding, body: bytes, wanted: Collection[str]) -> list[Item]:
+    """Spans, or log records as spans, and errors in place of those that cannot be read by themselves.
+
+    Raises MalformedError, and TooManyError for more than MOST_ITEMS, or what would take far more memory than
+    its size: objects of a few bytes each, by the million.
+    """
     try:
-        if encoding == "json":
-            export = _decode_json(body)
-            return list(spans(export.resource_spans if signal == "traces" else export.resource_logs, wanted))
-        return list(_traces(body, wanted) if signal == "traces" else _logs(body, wanted))
-    except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        items = (
+            _from_json(signal, body, wanted) if encoding == "json" else _from_protobuf(signal, body, wanted)
+        )
+        found = list(islice(items, MOST_ITEMS + 1))
+    except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, MalformedError) as error:
         raise MalformedError(f"the body is no export of {signal} in {encoding}") from error
+    if len(found) > MOST_ITEMS:
+        raise TooManyError(f"it holds more than {MOST_ITEMS} items")
+    return found
 
 
 def answer(signal: Signal, encoding: Encoding, rejected: int, message: str) -> bytes:
@@ -74,20 +91,44 @@ def refusal(encoding: Encoding, message: str) -> bytes:
     return trace_pb.ExportTracePartialSuccess(error_message=message).SerializeToString()
 
 
-def _traces(body: bytes, wanted: Collection[str]) -> Iterator[Span]:
-    for group in trace_pb.ExportTraceServiceRequest.FromString(body).resource_spans:
-        about = _attributes(group.resource.attributes, wanted)
-        for scoped in group.scope_spans:
-            for span in scoped.spans:
-                yield _span(span, about, scoped.scope.name, wanted)
+def _from_json(signal: Signal, body: bytes, wanted: Collection[str]) -> Iterator[Item]:
+    if body.count(b"{") + body.count(b"[") > _JSON_OBJECTS + len(body) // _BYTES_PER_OBJECT:
+        raise TooManyError("it is made of too many small objects")
+    export = _decode_json(body)
+    yield from spans(export.resource_spans if signal == "traces" else export.resource_logs, wanted)
 
 
-def _logs(body: bytes, wanted: Collection[str]) -> Iterator[Span]:
-    for group in logs_pb.ExportLogsServiceRequest.FromString(body).resource_logs:
-        about = _attributes(group.resource.attributes, wanted)
-        for scoped in group.scope_logs:
-            for record in scoped.log_records:
-                yield _log_record(record, about, scoped.scope.name, wanted)
+def _from_protobuf(signal: Signal, body: bytes, wanted: Collection[str]) -> Iterator[Item]:
+    """One item after the other: of small fields protobuf makes objects of 90 times their size."""
+    walk = Walk(_MOST_FIELDS)
+    for group in walk.embedded(memoryview(body), 1):
+        about = dict[str, Any]()
+        for resource in walk.embedded(group, 1):
+            about = _attributes(Resource.FromString(_checked(resource)).attributes, wanted)
+        for scoped in walk.embedded(group, 2):
+            scope = "".join(_scope_name(found) for found in walk.embedded(scoped, 1))
+            for item in walk.embedded(scoped, 2):
+                yield _item(signal, item, about, scope, wanted)
+
+
+def _item(
+    signal: Signal, item: memoryview, about: Mapping[str, Any], scope: str, wanted: Collection[str]
+) -> Item:
+    if len(item) > MOST_ITEM_BYTES:
+        return RecordError("too_long", f"larger than {MOST_ITEM_BYTES} bytes")
+    if signal == "traces":
+        return _span(ProtoSpan.FromString(item.tobytes()), about, scope, wanted)
+    return _log_record(LogRecord.FromString(item.tobytes()), about, scope, wanted)
+
+
+def _scope_name(scope: memoryview) -> str:
+    return InstrumentationScope.FromString(_checked(scope)).name
+
+
+def _checked(about: memoryview) -> bytes:
+    if len(about) > MOST_ITEM_BYTES:
+        raise TooManyError(f"a resource or scope is larger than {MOST_ITEM_BYTES} bytes")
+    return about.tobytes()
 
 
 def _span(span: ProtoSpan, about: Mapping[str, Any], scope: str, wanted: Collection[str]) -> Span:
@@ -123,7 +164,7 @@ def _value(value: AnyValue, depth: int = 0) -> Any:
     if kind in {"string_value", "int_value", "double_value", "bool_value"}:
         return getattr(value, kind)
     if kind == "array_value" and depth < _MAX_DEPTH:
-        return [_value(item, depth + 1) for item in value.array_value.values[:_MOST_ITEMS]]
+        return [_value(item, depth + 1) for item in value.array_value.values[:_MOST_VALUES]]
     if kind == "kvlist_value" and depth < _MAX_DEPTH:
-        return {p.key: _value(p.value, depth + 1) for p in value.kvlist_value.values[:_MOST_ITEMS]}
+        return {p.key: _value(p.value, depth + 1) for p in value.kvlist_value.values[:_MOST_VALUES]}
     return None

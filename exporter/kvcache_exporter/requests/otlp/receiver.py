@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from kvcache_exporter.errors import KVCacheError, StateError
 from kvcache_exporter.requests.otlp import Signal, messages
-from kvcache_exporter.requests.otlp.messages import Encoding, MalformedError
+from kvcache_exporter.requests.otlp.errors import MalformedError, TooManyError
+from kvcache_exporter.requests.otlp.messages import Encoding
 from kvcache_exporter.requests.otlp.source import Export, OtlpSource
 
 AT_A_TIME = 8
@@ -92,6 +93,8 @@ class Receiver:
                 return source.decode(signal, messages.read(signal, encoding, body, source.wanted))
             except MalformedError as error:
                 raise RefusalError("malformed", f"{error}; send what OTLP/HTTP prescribes") from error
+            except TooManyError as error:
+                raise RefusalError("too_large", f"{error}; send smaller batches") from error
 
     def _count(self, export: Export) -> None:
         if not self._turn.acquire(timeout=PATIENCE_SECONDS):

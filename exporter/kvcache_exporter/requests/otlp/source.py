@@ -31,7 +31,7 @@ class Export:
     items: int
     """Spans or log records, of whatever kind."""
     entries: list[tuple[str, Entry]]
-    """What each comes to, with what makes it the same when it is sent again."""
+    """What each comes to, with what makes it the same when it is sent again, "" if nothing does."""
 
     @property
     def rejected(self) -> Counter[str]:
@@ -76,9 +76,12 @@ class OtlpSource:
         self._dirty = True
         self._publish()
 
-    def decode(self, signal: Signal, spans: Iterable[Span]) -> Export:
-        """May run in any thread, and changes nothing."""
-        found = [(_identity(span), self._entry(signal, span)) for span in spans]
+    def decode(self, signal: Signal, items: Iterable[Span | RecordError]) -> Export:
+        """May run in any thread, and changes nothing; errors stand in place of items that cannot be read."""
+        found = [
+            ("", item) if isinstance(item, RecordError) else (_identity(item), self._entry(signal, item))
+            for item in items
+        ]
         return Export(signal, len(found), found)
 
     def add(self, export: Export, now: float) -> None:
@@ -88,6 +91,7 @@ class OtlpSource:
         """
         counted = self._received.items
         counted[export.signal] = counted.get(export.signal, 0) + export.items
+        self.ledger.health.lines += export.items
         self._dirty = True
         entries = self._bands.apply([self._once(identity, entry) for identity, entry in export.entries])
         if self._partner() is None:
@@ -126,7 +130,7 @@ class OtlpSource:
     def _once(self, identity: str, entry: Entry) -> Entry:
         if isinstance(entry, Skipped) and entry.reason == "not_a_request":
             return entry
-        return entry if self._seen.add("otlp", identity) else Skipped("duplicate")
+        return entry if not identity or self._seen.add("otlp", identity) else Skipped("duplicate")
 
     def _commit(self, joined: list[RequestRecord], now: float) -> None:
         if not self._dirty:
