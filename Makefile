@@ -75,7 +75,7 @@ test-engines: install ## run the plugin and the cold test with real vLLM on CPU:
 
 lock: install ## pin what the image is made of, with hashes, into the requirements files
 	$(BIN)/pip install --quiet --disable-pip-version-check --group lock
-	$(LOCK) pyproject.toml --output-file requirements.lock
+	$(LOCK) pyproject.toml --extra kafka --output-file requirements.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  | $(LOCK) - --output-file requirements-build.lock
 

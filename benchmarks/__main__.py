@@ -5,6 +5,7 @@ import sys
 from benchmarks.coldtest import coldtest
 from benchmarks.events import events
 from benchmarks.fleet import fleet
+from benchmarks.kafka import kafka
 from benchmarks.logs import logs
 from benchmarks.pages import parsing, writing
 from benchmarks.plugin import plugin
@@ -14,6 +15,7 @@ MEASUREMENTS = {
     "parsing": parsing,
     "writing": writing,
     "logs": logs,
+    "kafka": kafka,
     "events": events,
     "plugin": plugin,
     "coldtest": coldtest,

@@ -26,9 +26,9 @@ PROGRAM = Path(__file__).parent / "usage.mtail"
 def logs() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "usage.jsonl"
-        _write(path)
+        write(path)
         size = path.stat().st_size // LINES
-        ours = cpu_seconds(lambda: _read(path), 3) / LINES
+        ours = cpu_seconds(lambda: read(path), 3) / LINES
         shown = f"{1 / ours:,.0f} lines/s"
         what = f"usage log, lines of {size} bytes"
         if shutil.which("mtail") is None:
@@ -38,7 +38,7 @@ def logs() -> Iterator[Row]:
         yield Row(what, shown, f"mtail {1 / reference:,.0f} lines/s", reference / ours, ">= 4 x")
 
 
-def _read(path: Path) -> None:
+def read(path: Path) -> None:
     options = SourceOptions("bench", (str(path),), "beginning", DecoderOptions(), FullHit())
     source = LogSource(options, get_format("openai_chat"), StateStore(None))
     now = 0.0
@@ -58,7 +58,7 @@ def _mtail(path: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _write(path: Path) -> None:
+def write(path: Path) -> None:
     chance = random.Random(1)
     with path.open("w") as file:
         for number in range(LINES):

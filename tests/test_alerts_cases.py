@@ -677,6 +677,13 @@ NUMBERS = [
         45,
         _STALLED,
     ),
+    Case(
+        "KVCacheLogStalled",
+        "its messages pile up",
+        _LOG_SERIES | {'kvcache_log_lag_messages{source="gateway"}': "0x30 100+100x30"},
+        45,
+        _STALLED,
+    ),
     Case("KVCacheLogStalled", "nobody sends requests", _LOG_SERIES, 45),
     Case(
         "KVCacheLogStalled",

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = {
-    "requirements.lock": PROJECT["project"]["dependencies"],
+    "requirements.lock": PROJECT["project"]["dependencies"]
+    + PROJECT["project"]["optional-dependencies"]["kafka"],
     "requirements-build.lock": PROJECT["build-system"]["requires"],
 }
 

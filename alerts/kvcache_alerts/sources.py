@@ -112,6 +112,7 @@ _SILENT = f"time() - {total(('source',), series(c.LOG_LAST_RECORD), operator='ma
 _SEEN = f"({_SILENT} > $limit_seconds and {_SILENT} < $memory_seconds)"
 _ON_SOURCE = labels(("source",))
 _UNREAD = total(("source",), f"min_over_time({series(c.LOG_LAG)}[5m])", operator="max")
+_UNREAD_MESSAGES = total(("source",), f"min_over_time({series(c.LOG_LAG_MESSAGES)}[5m])", operator="max")
 _LINES = total(("source",), f"increase({series(c.LOG_LINES)}[$limit])")
 _BUSY_MODELS = f"{total(('model_name',), r.MODEL_FINISHED_REQUESTS_RATE.record)} > $requests"
 _SOURCE_MODELS = total(("source", "model_name"), series(c.REQUESTS))
@@ -126,7 +127,7 @@ LOG_STALLED = Alert(
     board="kvcache-exporter",
     conditions=(
         Condition(
-            f"{_SEEN} and ({_UNREAD} > 0 or {_LINES} > $lines or "
+            f"{_SEEN} and ({_UNREAD} > 0 or {_UNREAD_MESSAGES} > 0 or {_LINES} > $lines or "
             f"count by {_ON_SOURCE} ({_SOURCE_MODELS} and on {labels(('model_name',))} {_BUSY_MODELS}))"
         ),
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.config import Config, EventSource, RequestSource, load_config
+from kvcache_exporter.config import Config, EventSource, KafkaTopics, RequestSource, load_config
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.errors import ConfigError, KVCacheError, PricesError
 from kvcache_exporter.events.source import EventOptions
@@ -22,6 +22,8 @@ from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.custom import check_fields
 from kvcache_exporter.requests.formats.grouping import template_problem
 from kvcache_exporter.requests.joiner import JoinOptions
+from kvcache_exporter.requests.kafka.options import NOT_INSTALLED, KafkaOptions, Security, is_installed
+from kvcache_exporter.requests.kafka.source import KafkaSource
 from kvcache_exporter.requests.options import SourceOptions
 from kvcache_exporter.requests.otlp.source import OtlpSource
 from kvcache_exporter.requests.outcome import FullHit
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Source = LogSource | OtlpSource
+Source = LogSource | KafkaSource | OtlpSource
 
 _DISCOVERY_SECONDS = 1.0
 _LOG_SECONDS = 1.0
@@ -68,6 +70,8 @@ def _read(path: Path, shard_index: int | None) -> tuple[Config, Prices | None]:
                 check_fields(dict(source.fields))
             except ValueError as error:
                 raise ConfigError([f"{path}: requests[{number}].fields: {error}"]) from error
+        if source.kafka and not is_installed():
+            raise ConfigError([f"{path}: requests[{number}].kafka: {NOT_INSTALLED}"])
     if shard_index is not None:
         config = _with_shard(config, path, shard_index)
     try:
@@ -189,7 +193,8 @@ class App:
         wanted = {
             (source, _join(source, config), config.outcome, config.limits): source
             for source in config.requests
-            if _shard(config).owns(_owner(source))
+            # Messages are shared among exporters by their group.
+            if source.kafka or _shard(config).owns(_owner(source))
         }
         with self._reading:
             opened = {
@@ -204,6 +209,8 @@ class App:
 
     def _open(self, source: RequestSource, config: Config) -> Source:
         options = _source_options(source, config)
+        if source.kafka:
+            return KafkaSource(options, _kafka_options(source.kafka), get_format(source.format), self._store)
         if source.otlp is None:
             return LogSource(options, get_format(source.format), self._store)
         partner = source.otlp.join
@@ -316,11 +323,31 @@ def _event_options(source: EventSource, config: Config) -> EventOptions:
     )
 
 
+def _kafka_options(kafka: KafkaTopics) -> KafkaOptions:
+    security, sasl = kafka.security, kafka.security.sasl
+    return KafkaOptions(
+        brokers=kafka.brokers,
+        topics=kafka.all_topics,
+        group=kafka.group,
+        session_seconds=kafka.session_timeout,
+        security=Security(
+            protocol=security.protocol,
+            ca_file=security.ca_file,
+            cert_file=security.cert_file,
+            key_file=security.key_file,
+            mechanism=sasl.mechanism if sasl else None,
+            username=sasl.username if sasl else None,
+            password_file=sasl.password_file if sasl else None,
+        ),
+    )
+
+
 def _source_options(source: RequestSource, config: Config) -> SourceOptions:
+    start_at = source.kafka.start_at if source.kafka else source.start_at
     return SourceOptions(
         name=source.name,
         paths=source.paths,
-        start_at="beginning" if source.start_at == "beginning" else "end",
+        start_at="beginning" if start_at == "beginning" else "end",
         decoding=DecoderOptions(
             group_by=source.group_by,
             model_name=source.model_name,

@@ -102,6 +102,12 @@ PROBE_REFUSALS = ("not_configured", "bad_request", "forbidden", "busy")
 PROBE_RESULTS = ("up", "down", *PROBE_REFUSALS)
 REQUEST_ERROR_REASONS = ("rate_limited", "client_error", "server_error", "aborted", "failed")
 SKIP_REASONS = ("not_a_request", "response_cache", "duplicate", "late")
+MISSED_OFFSET_REASONS = (
+    "expired",  # the brokers had deleted them before they were read
+    "gap",  # compacted away, or markers of transactions
+    "uncounted",  # claimed by this exporter, whose state file was lost or set back
+)
+BROKER_ERROR_REASONS = ("authentication", "authorization", "connection", "fenced", "topic", "other")
 
 SECONDS_BUCKETS = (
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0,
@@ -578,6 +584,27 @@ LOG_SKIPPED = _metric(
     "Log entries that are no request that reached a model, or one that was counted before.",
 )
 LOG_LAG = _metric("gauge", _LOGS, "log_lag_bytes", _S, "Bytes in the source's files that are not read yet.")
+LOG_LAG_MESSAGES = _metric(
+    "gauge",
+    _LOGS,
+    "log_lag_messages",
+    _S,
+    "Kafka messages in the source's partitions that this exporter owns and has not counted yet.",
+)
+LOG_MISSED = _metric(
+    "counter",
+    _LOGS,
+    "log_missed_offsets_total",
+    ("source", "reason"),
+    "Offsets of the source's Kafka topics that gave no message.",
+)
+LOG_BROKER_ERRORS = _metric(
+    "counter",
+    _LOGS,
+    "log_broker_errors_total",
+    ("source", "reason"),
+    "Errors between the source and its Kafka brokers; the source goes on trying.",
+)
 LOG_LAST_RECORD = _metric(
     "gauge",
     _LOGS,

@@ -60,10 +60,20 @@ class StateStore:
             except sqlite3.Error as error:
                 raise self._unusable(error) from error
 
-    def commit(self, puts: Mapping[tuple[str, str], bytes], deletes: Iterable[tuple[str, str]] = ()) -> None:
-        """Apply everything in one transaction, or nothing; keys are (namespace, key)."""
+    def commit(
+        self,
+        puts: Mapping[tuple[str, str], bytes],
+        deletes: Iterable[tuple[str, str]] = (),
+        *,
+        durable: bool = False,
+    ) -> None:
+        """Apply everything in one transaction, or nothing; keys are (namespace, key).
+
+        `durable` waits until it is on the disk with all before it: the power may fail then.
+        """
         with self._lock:
             try:
+                self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
                 self._commit(puts, deletes)
             except sqlite3.Error as error:
                 if self._db.in_transaction:

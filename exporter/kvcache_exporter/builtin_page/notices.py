@@ -50,6 +50,9 @@ def notices(summary: Summary) -> Iterator[Notice]:
 
 
 def _of_logs(quality: DataQuality) -> Iterator[Notice]:
+    for log in quality.logs.shown:
+        if log.problems:
+            yield Notice(f"Log source {log.source} cannot be read: {log.problems[0]}.", "KVCacheLogStalled")
     failures = sum(sum(log.parse_failures.values()) for log in quality.logs.shown)
     if failures:
         yield Notice(

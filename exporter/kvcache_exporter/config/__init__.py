@@ -1,6 +1,7 @@
 """The configuration file: its schema, and errors that say where, what was found and what was expected."""
 
 from kvcache_exporter.config.address import Address, is_url_path, parse_address
+from kvcache_exporter.config.kafka_section import KafkaSasl, KafkaSecurity, KafkaTopics
 from kvcache_exporter.config.kubernetes_section import KubernetesDiscovery, port_problem
 from kvcache_exporter.config.labels import label_name_problem
 from kvcache_exporter.config.load import load_config
@@ -36,6 +37,9 @@ __all__ = [
     "FileDiscovery",
     "FullHitConfig",
     "HttpSettings",
+    "KafkaSasl",
+    "KafkaSecurity",
+    "KafkaTopics",
     "KubernetesDiscovery",
     "LimitsConfig",
     "OutcomeConfig",

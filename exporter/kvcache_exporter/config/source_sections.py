@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from kvcache_exporter.config import kinds
 from kvcache_exporter.config import labels as label_kinds
 from kvcache_exporter.config.endpoint import ENDPOINT
+from kvcache_exporter.config.kafka_section import KafkaTopics
 from kvcache_exporter.config.section import MIB, Problems, Section
 from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS
 
@@ -26,7 +27,7 @@ class OtlpConfig(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSource(Section):
-    ORIGINS: ClassVar[tuple[str, ...]] = ("paths", "otlp")
+    ORIGINS: ClassVar[tuple[str, ...]] = ("paths", "kafka", "otlp")
     """Keys of which a source has exactly one: where its requests come from."""
     ONLY_OF_LOGS: ClassVar[tuple[str, ...]] = ("format", "start_at", "max_line_bytes")
 
@@ -34,6 +35,7 @@ class RequestSource(Section):
     format: Annotated[str, kinds.Choice("format")] = "auto"
     paths: Annotated[tuple[Annotated[str, kinds.FILE], ...], kinds.NonEmpty()] = ()
     otlp: OtlpConfig | None = None
+    kafka: KafkaTopics | None = None
     start_at: Annotated[str, kinds.Choice("position", ("beginning", "end"))] = "end"
     group_by: Annotated[str, kinds.TEXT] = ""
     length_bands: Annotated[tuple[Annotated[int, kinds.integer(1, 100_000_000)], ...], kinds.NonEmpty()] = ()
@@ -52,6 +54,8 @@ class RequestSource(Section):
             for key in cls.ONLY_OF_LOGS:
                 if key in given:
                     yield key, "what is sent over OTLP has no such setting; remove it"
+        if {"kafka", "start_at"} <= given:
+            yield "start_at", "of a Kafka source it stands in kafka; move it there"
 
     def problems(self) -> Problems:
         if self.format == "custom" and "prompt_tokens" not in dict(self.fields):

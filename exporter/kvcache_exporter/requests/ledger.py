@@ -31,6 +31,12 @@ class Health(msgspec.Struct):
     rotations: int = 0
     newest: float | None = None
     """Largest timestamp of a record, Unix seconds."""
+    missed: dict[str, int] = {}
+    """Offsets of a Kafka topic that gave no message, by the catalogue's MISSED_OFFSET_REASONS."""
+
+    def miss(self, reason: str, count: int) -> None:
+        if count:
+            self.missed[reason] = self.missed.get(reason, 0) + count
 
 
 class GroupIncreases(NamedTuple):
@@ -115,7 +121,8 @@ class Ledger:
             self.health.skipped[entry.reason] = self.health.skipped.get(entry.reason, 0) + 1
 
     def fail(self, reason: str, count: int = 1) -> None:
-        self.health.failures[reason] = self.health.failures.get(reason, 0) + count
+        if count:
+            self.health.failures[reason] = self.health.failures.get(reason, 0) + count
 
     def _note_newest(self, timestamps: Iterable[float | None]) -> None:
         newest = max((at for at in timestamps if at is not None), default=None)

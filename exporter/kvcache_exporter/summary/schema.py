@@ -109,8 +109,12 @@ class LogHealth:
     source: str
     lines: int
     lag_bytes: int
+    lag_messages: int
+    """Of a Kafka source."""
     parse_failures: dict[str, int]
     newest_record_age_seconds: float | None
+    problems: list[str]
+    """Why it cannot be read now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

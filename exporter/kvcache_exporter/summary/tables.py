@@ -22,8 +22,17 @@ T = TypeVar("T")
 class Source(Protocol):
     """A log that is followed."""
 
-    ledger: Ledger
-    lag_bytes: int
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def lag_bytes(self) -> int: ...
+
+    @property
+    def lag_messages(self) -> int: ...
+
+    @property
+    def problems(self) -> tuple[str, ...]: ...
 
 
 def listed(rows: Iterable[T], most: int = MOST_ROWS) -> schema.Listed[T]:
@@ -168,6 +177,8 @@ def _log(source: Source, now: float) -> schema.LogHealth:
         source=source.ledger.source,
         lines=health.lines,
         lag_bytes=source.lag_bytes,
+        lag_messages=source.lag_messages,
         parse_failures={reason: n for reason, n in sorted(dict(health.failures).items()) if n},
         newest_record_age_seconds=None if health.newest is None else max(0.0, now - health.newest),
+        problems=list(source.problems[:MOST_ROWS]),
     )

@@ -1,0 +1,38 @@
+"""Usage-log lines as Kafka messages against the same lines in a file."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from benchmarks.logs import LINES, read, write
+from benchmarks.timing import Row, cpu_seconds
+
+PARTITIONS = 16
+GROUPS = count()
+
+
+def kafka() -> Iterator[Row]:
+    """CPU seconds of the whole process, in which the client's threads and the broker run, too."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    from kafka_cluster import Cluster, cluster, comes, reader  # noqa: PLC0415
+    from kvcache_exporter.state import StateStore  # noqa: PLC0415
+
+    def consume(brokers: Cluster) -> None:
+        source = reader(brokers.broker, StateStore(None), topic="bench", group=f"bench-{next(GROUPS)}")
+        source.poll(0.0)
+        comes("all lines", lambda: source.ledger.health.lines == LINES)
+        source.close()
+
+    with tempfile.TemporaryDirectory() as folder, cluster() as brokers:
+        path = Path(folder) / "usage.jsonl"
+        write(path)
+        brokers.create("bench", PARTITIONS)
+        for number, line in enumerate(path.read_bytes().splitlines()):
+            brokers.send(line, "bench", number % PARTITIONS)
+        brokers.flush()
+        file = cpu_seconds(lambda: read(path), 3) / LINES
+        ours = cpu_seconds(lambda: consume(brokers), 3) / LINES
+    shown = f"{1 / ours:,.0f} lines/s"
+    yield Row("the same as Kafka messages", shown, f"file {1 / file:,.0f} lines/s", file / ours, ">= 0.7 x")

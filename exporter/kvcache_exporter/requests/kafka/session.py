@@ -1,0 +1,168 @@
+"""One membership in a consumer group: partitions come and go, messages are counted in claimed batches."""
+
+import time
+from collections import defaultdict
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from kvcache_exporter.requests.books import Books
+from kvcache_exporter.requests.kafka.client import connect, stamps
+from kvcache_exporter.requests.kafka.errors import RejoinError
+from kvcache_exporter.requests.kafka.journal import Journal
+from kvcache_exporter.requests.kafka.options import KafkaOptions
+from kvcache_exporter.requests.kafka.partitions import ANSWER_SECONDS, Partitions
+from kvcache_exporter.requests.kafka.reasons import failed, reason_of
+from kvcache_exporter.requests.kafka.trouble import Trouble
+from kvcache_exporter.requests.options import SourceOptions
+
+_MESSAGES = 1000
+_WAIT_SECONDS = 0.1
+_BATCH_SECONDS = 1.0
+_BATCH_BYTES = 16 << 20
+
+
+class Session:
+    """Used by one thread. What it counted and did not claim is void after any error it raises."""
+
+    def __init__(
+        self, options: SourceOptions, kafka: KafkaOptions, books: Books, journal: Journal, trouble: Trouble
+    ) -> None:
+        """Raises KafkaFailedError where the client cannot start."""
+        self._kafka, self._journal, self._trouble = kafka, journal, trouble
+        self._stamps = stamps(kafka.security)
+        self._consumer = connect(kafka, trouble.on_error, trouble.on_statistics)
+        self._partitions = Partitions(options, books, journal, self._consumer)
+        self._waiting: list[Message] = []
+        self._size = 0
+        self._due = 0.0
+        self._rejoin_by = float("inf")
+
+    def join(self) -> None:
+        """Raises KafkaFailedError where the brokers do not answer."""
+        self._look_at_topics()
+        self._consumer.subscribe(
+            list(self._kafka.topics),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_revoke,
+        )
+
+    def leave(self) -> None:
+        self._consumer.close()
+
+    def turn(self) -> bool:
+        """Take what has come; True if that ended a batch, once a second or after 16 MiB.
+
+        Raises KafkaFailedError, RejoinError or StateError; then the session is over.
+        """
+        try:
+            received = self._consumer.consume(_MESSAGES, _WAIT_SECONDS)
+        except KafkaException as failure:
+            raise failed(failure.args[0], "messages cannot be read") from None
+        for message in received:
+            if (error := message.error()) is None:
+                self._waiting.append(message)
+                self._size += len(message)
+            else:
+                self._failed(message, error)
+        now = time.monotonic()
+        if now < self._due and self._size < _BATCH_BYTES:
+            return False
+        self._due = now + _BATCH_SECONDS
+        self._check(now)
+        self._settle()
+        return True
+
+    def lag(self) -> int:
+        """Messages in our partitions that are not counted."""
+        return self._partitions.lag()
+
+    def _failed(self, message: Message, error: KafkaError) -> None:
+        topic = message.topic()
+        if error.name() == "_AUTO_OFFSET_RESET":
+            raise RejoinError(f"topic {topic}: {error.str()}; joining anew to see what is left of it")
+        if topic:
+            self._trouble.on_topic(topic, error)
+        else:
+            self._trouble.on_error(error)
+
+    def _check(self, now: float) -> None:
+        if stamps(self._kafka.security) != self._stamps:
+            raise RejoinError("credentials have changed; connecting anew")
+        if now > self._rejoin_by:
+            raise RejoinError("no partitions since the group refused a claim; joining anew")
+
+    def _settle(self) -> None:
+        """Count what has come, claim it, and make it count; void if the group refuses the claim."""
+        by_partition: dict[str, list[Message]] = defaultdict(list)
+        for message in self._waiting:
+            by_partition[f"{message.topic()}/{message.partition()}"].append(message)
+        self._waiting.clear()
+        self._size = 0
+        for name, messages in by_partition.items():
+            self._partitions.count(name, messages)
+        ends = self._partitions.news()
+        if ends is None:
+            return
+        self._journal.stage(ends)
+        if not ends or self._claim(self._partitions.claims(ends)):
+            self._journal.finish()
+            self._partitions.claimed(ends)
+
+    def _claim(self, offsets: list[TopicPartition]) -> bool:
+        """Whether the group took the claims; where that is not known, raises, and the next session asks."""
+        try:
+            answers = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as failure:
+            error = failure.args[0]
+            if reason_of(error) != "fenced":
+                raise failed(error, "messages cannot be claimed") from None
+            self._fence(error)
+            return False
+        refused = [answer.error for answer in answers if answer.error is not None]
+        if len(refused) == len(answers):
+            raise failed(refused[0], "messages cannot be claimed")
+        for error in refused:
+            # Of a single partition only if it or the right to it is gone, so nobody else claims it either.
+            self._trouble.on_error(error)
+        return True
+
+    def _fence(self, error: KafkaError) -> None:
+        """The group is giving partitions anew, ours included: what was counted is void until it has."""
+        self._trouble.on_fenced(error)
+        self._journal.load()
+        self._drop()
+        self._rejoin_by = time.monotonic() + 2 * self._kafka.session_seconds
+
+    def _drop(self) -> None:
+        self._partitions.lose()
+        self._waiting.clear()
+        self._size = 0
+
+    def _look_at_topics(self) -> None:
+        """Note how many partitions there are: those that come later are read from their beginning."""
+        found: dict[str, int] = {}
+        for topic in self._kafka.topics:
+            if topic in self._journal.partitions:
+                continue
+            try:
+                about = self._consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+            except KafkaException as failure:
+                raise failed(failure.args[0], "topics cannot be listed") from None
+            if about.error is not None and reason_of(about.error) != "topic":
+                raise failed(about.error, f"topic {topic} cannot be read")
+            found[topic] = len(about.partitions)
+        if found:
+            self._journal.note_partitions(found)
+
+    def _on_revoke(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        self._drop()
+
+    def _on_assign(self, _consumer: Consumer, given: list[TopicPartition]) -> None:
+        self._drop()
+        try:
+            self._consumer.assign(self._partitions.take(given))
+        except KafkaException as failure:
+            raise failed(failure.args[0], "partitions cannot be taken over") from None
+        self._rejoin_by = float("inf")
+        self._trouble.on_assigned()

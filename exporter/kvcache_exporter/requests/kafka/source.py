@@ -1,0 +1,108 @@
+"""One source whose lines arrive by Kafka: its thread, and what it publishes.
+
+Everything that goes wrong ends the session with the brokers: the thread forgets what it counted and did not
+claim, joins the group anew, and asks there whether its last batch was claimed.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.errors import KVCacheError
+from kvcache_exporter.exposition import Chunk, Renderer
+from kvcache_exporter.model import Sample
+from kvcache_exporter.requests.books import Books
+from kvcache_exporter.requests.formats.base import Format
+from kvcache_exporter.requests.kafka.errors import RejoinError
+from kvcache_exporter.requests.kafka.journal import Journal
+from kvcache_exporter.requests.kafka.options import KafkaOptions
+from kvcache_exporter.requests.kafka.trouble import Trouble
+from kvcache_exporter.requests.options import SourceOptions
+from kvcache_exporter.state import StateStore
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
+_CLOSE_SECONDS = 5.0
+
+
+class KafkaSource:
+    """The first `poll` starts the thread; `block` may be read by any."""
+
+    lag_bytes = 0
+
+    def __init__(self, options: SourceOptions, kafka: KafkaOptions, form: Format, store: StateStore) -> None:
+        self.name = options.name
+        self.block: Mapping[Metric, Chunk] = {}
+        self.lag_messages = 0
+        """Messages in this exporter's partitions that are not counted yet."""
+        self._options, self._kafka = options, kafka
+        self._books = Books(options, form, store)
+        self.ledger = self._books.ledger
+        self._journal = Journal(options.name, self._books, store)
+        self._trouble = Trouble(options.name)
+        self._renderer = Renderer()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._publish()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What cannot be read now and why."""
+        return self._trouble.problems
+
+    def poll(self, now: float) -> bool:  # noqa: ARG002
+        """See that messages are being read; never waits, and has nothing more to do itself."""
+        if self._thread is None and not self._stop.is_set():
+            self._thread = threading.Thread(target=self._run, name=f"kafka {self.name}", daemon=True)
+            self._thread.start()
+        return False
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_SECONDS)
+        # A thread that still waits for a broker must not write over what comes after it.
+        self._journal.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._journal.load()
+                self._read()
+            except RejoinError as reason:
+                log.info("source %s: %s", self.name, reason)
+            except KVCacheError as error:
+                if not self._stop.is_set():
+                    self._trouble.note(error)
+            except Exception:
+                log.exception("source %s: unexpected fault; please report it", self.name)
+            self._stop.wait(_RETRY_SECONDS)
+
+    def _read(self) -> None:
+        # Imported late: its library is an extra.
+        from kvcache_exporter.requests.kafka.session import Session  # noqa: PLC0415
+
+        session = Session(self._options, self._kafka, self._books, self._journal, self._trouble)
+        try:
+            session.join()
+            while not self._stop.is_set():
+                if session.turn():
+                    self.lag_messages = session.lag()
+                    self.ledger.tick(time.time())
+                    self._publish()
+        finally:
+            session.leave()
+
+    def _publish(self) -> None:
+        self.block = self._renderer.block([*self.ledger.samples(), *self._own_samples()])
+
+    def _own_samples(self) -> Iterator[Sample]:
+        yield Sample(c.LOG_LAG_MESSAGES, (self.name,), float(self.lag_messages))
+        for reason in c.MISSED_OFFSET_REASONS:
+            yield Sample(c.LOG_MISSED, (self.name, reason), float(self.ledger.health.missed.get(reason, 0)))
+        for reason in c.BROKER_ERROR_REASONS:
+            yield Sample(c.LOG_BROKER_ERRORS, (self.name, reason), float(self._trouble.errors[reason]))

@@ -1,0 +1,84 @@
+"""What is wrong between a source and its brokers: counted by reason, said once, shown while it lasts."""
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kvcache_exporter.requests.kafka.errors import KafkaFailedError
+from kvcache_exporter.requests.kafka.reasons import is_connected, reason_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+log = logging.getLogger(__name__)
+
+
+class Trouble:
+    """`problems` may be read by any thread; everything else is called by the source's own."""
+
+    def __init__(self, source: str) -> None:
+        self.errors: Counter[str] = Counter()
+        """By the catalogue's BROKER_ERROR_REASONS, since the start."""
+        self._source = source
+        self._connection = ""
+        self._failure = ""
+        self._topics: dict[str, str] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong now; empty when all is well."""
+        found = (self._connection, self._failure, *dict(self._topics).values())
+        return tuple(text for text in found if text)
+
+    def note(self, error: Exception) -> None:
+        """A session ended by this error."""
+        if isinstance(error, KafkaFailedError):
+            self.errors[error.reason] += 1
+        if str(error) != self._failure:
+            log.warning("source %s: %s", self._source, error)
+        self._failure = str(error)
+
+    def on_error(self, error: "KafkaError") -> None:
+        """The client has trouble and goes on trying."""
+        reason = reason_of(error)
+        self.errors[reason] += 1
+        text = f"{reason}: {error.str()}"
+        if reason in ("connection", "authentication"):
+            self._say(text)
+        else:
+            log.warning("source %s: %s", self._source, text)
+
+    def on_fenced(self, error: "KafkaError") -> None:
+        """The group refused a claim because it is giving partitions anew."""
+        self.errors["fenced"] += 1
+        log.info(
+            "source %s: a claim came too late, its messages are counted again: %s", self._source, error.str()
+        )
+
+    def on_topic(self, topic: str, error: "KafkaError") -> None:
+        """A topic cannot be read."""
+        reason = reason_of(error)
+        self.errors[reason] += 1
+        text = f"topic {topic}: {error.str()}"
+        if self._topics.get(topic) != text:
+            log.warning("source %s: %s", self._source, text)
+        self._topics[topic] = text
+
+    def on_statistics(self, statistics: str) -> None:
+        """Say whether any broker answers, also while no message comes."""
+        if is_connected(statistics):
+            if self._connection:
+                log.info("source %s: connected to a broker again", self._source)
+            self._connection = ""
+        elif not self._connection:
+            self._say("connection: no broker answers")
+
+    def on_assigned(self) -> None:
+        """The group gave partitions to its members: brokers, group and topics are all right."""
+        self._connection = self._failure = ""
+        self._topics.clear()
+
+    def _say(self, text: str) -> None:
+        if not self._connection:
+            log.warning("source %s: %s", self._source, text)
+        self._connection = text
