@@ -270,6 +270,7 @@ def test_a_password_file_that_goes_away_is_said_and_nothing_stops(tmp_path: Path
     with running(KafkaSource(options, kafka, get_format("auto"), StateStore(None))) as source:
         comes("the problem", lambda: source.problems)
         assert source.problems == (f"cannot read {tmp_path}/password: No such file or directory",)
+        comes("it on the page", lambda: total(source, c.LOG_BROKER_ERRORS, reason="authentication") > 0)
 
 
 OWNERS = st.text("0123456789abcdef", min_size=8, max_size=8)

@@ -72,6 +72,7 @@ class KafkaSource:
         while not self._stop.is_set():
             try:
                 self._journal.load()
+                self._publish()
                 self._read()
             except RejoinError as reason:
                 log.info("source %s: %s", self.name, reason)
