@@ -192,6 +192,19 @@ def test_nothing_is_acknowledged_that_is_not_in_the_state_file(
     check_recording(joined)
 
 
+def test_what_waits_counts_alone_when_spans_are_joined_no_more(joined: Joined) -> None:
+    joined.write(usage_lines(), 0)
+    assert outcomes(joined.log.ledger) == {}
+    joined.log.close()
+    options = SourceOptions("usage", (str(joined.log_file),), "beginning", DecoderOptions(), FULL_HIT)
+    for _ in range(2):
+        log = LogSource(options, get_format("vllm"), joined.store)
+        log.poll(1)
+        assert outcomes(log.ledger) == OUTCOMES
+        log.close()
+    assert joined.store.load("join/usage") == joined.store.load("joined/usage") == {}
+
+
 def test_spans_of_sglang_are_whole_records_by_themselves() -> None:
     options = SourceOptions("traces", (), "end", DecoderOptions(), FULL_HIT)
     source = OtlpSource(options, StateStore(None), lambda: None)

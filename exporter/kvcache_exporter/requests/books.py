@@ -47,7 +47,8 @@ class Books:
         self._snapshots = self._store.load(self._spaces["decoders"])
         self._changed: dict[str, bytes] = {}
         self._gone.clear()
-        self._joiner = self._new_joiner(self._join) if self._join else None
+        self._leftover: list[Key] = []
+        self._joiner = self._new_joiner()
 
     def add(self, log_key: str, lines: Sequence[bytes], now: float, *, finished: bool = False) -> None:
         """Count lines of one log, in order; `finished` when nothing more is expected of it."""
@@ -101,7 +102,7 @@ class Books:
             puts |= self._in("join", waiting) | self._in("joined", ids)
             deletes += [(self._spaces["join"], key) for key in gone]
             deletes += [(self._spaces["joined"], key) for key in dropped]
-        return puts, deletes
+        return puts, deletes + self._leftover
 
     def committed(self) -> None:
         """What `changes` last gave is in the state file."""
@@ -109,12 +110,19 @@ class Books:
         self._seen.committed()
         self._snapshots.update(self._changed)
         self._gone.clear()
+        self._leftover.clear()
         if self._joiner:
             self._joiner.committed()
 
-    def _new_joiner(self, options: JoinOptions) -> Joiner:
+    def _new_joiner(self) -> Joiner | None:
         waiting, joined = (self._store.load(self._spaces[kind]) for kind in ("join", "joined"))
-        return Joiner(options, waiting, joined)
+        if self._join:
+            return Joiner(self._join, waiting, joined)
+        # The configuration joins nothing any more: what waited for its other half counts alone.
+        self.ledger.add(Joiner(JoinOptions(0.0), waiting, {}).expire(0.0))
+        self._leftover = [(self._spaces["join"], key) for key in waiting]
+        self._leftover += [(self._spaces["joined"], key) for key in joined]
+        return None
 
     @staticmethod
     def _joined(
