@@ -11,7 +11,10 @@ from pathlib import Path
 import bcrypt
 import pytest
 import requests
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from processes import wait_until
 
 from kvcache_exporter.app import App
@@ -37,14 +40,14 @@ REASONS: tuple[tuple[int, str, dict[str, str], bytes], ...] = (
 
 class Running:
     def __init__(self, app: App, server: WebServer) -> None:
-        self.app, self._url = app, server.url
+        self.app, self.url = app, server.url
 
     def send(self, body: bytes, signal: str = "traces", **headers: str) -> requests.Response:
         kind = {"Content-Type": PROTOBUF} | {name.replace("_", "-"): value for name, value in headers.items()}
-        return requests.post(f"{self._url}/v1/{signal}", data=body, headers=kind, timeout=20)
+        return requests.post(f"{self.url}/v1/{signal}", data=body, headers=kind, timeout=20)
 
     def value(self, series: str) -> float:
-        page = requests.get(f"{self._url}/metrics", timeout=10).text
+        page = requests.get(f"{self.url}/metrics", timeout=10).text
         found = [line.rpartition(" ")[2] for line in page.splitlines() if line.startswith(series)]
         return sum(map(float, found))
 
@@ -137,9 +140,29 @@ def test_under_pressure_senders_are_told_to_come_again(
             sender.start()
         for sender in senders:
             sender.join()
-    assert {answer.status_code for answer in answers} == {429}
+    assert {answer.status_code for answer in answers} == {503}
     assert {answer.headers["Retry-After"] for answer in answers} == {"2"}
     assert running.send(as_protobuf(BODY)).status_code == 200
+
+
+def test_the_sdk_repeats_what_was_refused_and_it_counts_once(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 1)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{running.url}/v1/traces")))
+    with provider.get_tracer("engine").start_as_current_span("llm_request") as span:
+        span.set_attribute("gen_ai.usage.prompt_tokens", 100)
+    with running.app._reading:
+        flushing = threading.Thread(target=provider.force_flush)
+        flushing.start()
+        source = running.app._otlp_source()
+        wait_until("a refusal", lambda: source and source._refusals["busy"])
+    flushing.join()
+    provider.shutdown()
+    wait_until("the page", lambda: running.value('kvcache_requests_total{source="traces"') == 1)
+    assert running.value('kvcache_log_skipped_total{source="traces",reason="duplicate"}') == 0
 
 
 def test_a_full_disk_is_no_success(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +203,20 @@ def test_a_reload_opens_and_closes_the_receiver(running: Running) -> None:
     wait_until(
         "the page", lambda: running.value('kvcache_log_skipped_total{source="traces",reason="duplicate"}')
     )
+
+
+def test_of_several_exporters_one_has_the_log_and_the_spans_joined_to_it(tmp_path: Path) -> None:
+    """Whatever the names: apart, neither half would ever meet the other."""
+    config = tmp_path / "kvcache.yaml"
+    for name in ("a", "b", "c", "d"):
+        config.write_text(
+            f"requests: [{{name: log, paths: [x]}}, {{name: {name}, otlp: {{join: log}}}}]\nshard: {{count: 2}}\n"
+        )
+        held = []
+        for index in (0, 1):
+            app = App(config, index)
+            app.start()
+            held.append([source.name for source in app.sources])
+            assert (app.receiver is None) == (held[-1] == [])
+            app.stop()
+        assert sorted(held) == [[], ["log", name]]

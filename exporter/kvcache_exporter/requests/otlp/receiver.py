@@ -22,8 +22,9 @@ _STATUS = {
     "encoding": 415,
     "too_large": 413,
     "malformed": 400,
+    # Not 429 or 408: of the SDKs in use some repeat one of them and some the other, all repeat 503.
     "slow": 503,
-    "busy": 429,
+    "busy": 503,
     "state": 503,
 }
 _RETRIED = frozenset({"slow", "busy", "state"})
