@@ -210,7 +210,8 @@ def test_of_several_exporters_one_has_the_log_and_the_spans_joined_to_it(tmp_pat
     config = tmp_path / "kvcache.yaml"
     for name in ("a", "b", "c", "d"):
         config.write_text(
-            f"requests: [{{name: log, paths: [x]}}, {{name: {name}, otlp: {{join: log}}}}]\nshard: {{count: 2}}\n"
+            f"requests: [{{name: log, paths: [x]}}, {{name: {name}, otlp: {{join: log}}}}]\n"
+            "shard: {count: 2}\n"
         )
         held = []
         for index in (0, 1):
