@@ -166,7 +166,7 @@ def test_the_sdk_repeats_what_was_refused_and_it_counts_once(
 
 
 def test_a_full_disk_is_no_success(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(*_: object) -> None:
+    def full_disk(*_: object, **__: object) -> None:
         raise StateError("no space left")
 
     with monkeypatch.context() as broken:

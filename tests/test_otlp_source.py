@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.errors import StateError
@@ -172,11 +176,11 @@ def test_nothing_is_acknowledged_that_is_not_in_the_state_file(
     joined.write(usage_lines(), 0)
     real, calls = joined.store.commit, Counter[str]()
 
-    def full_now_and_then(*arguments: object) -> None:
+    def full_now_and_then(*arguments: Any, **how: Any) -> None:
         calls["all"] += 1
         if calls["all"] % 3:
             raise StateError("no space left")
-        real(*arguments)  # type: ignore[arg-type]
+        real(*arguments, **how)
 
     monkeypatch.setattr(joined.store, "commit", full_now_and_then)
     for body in PROTOBUF:
@@ -203,6 +207,67 @@ def test_what_waits_counts_alone_when_spans_are_joined_no_more(joined: Joined) -
         assert outcomes(log.ledger) == OUTCOMES
         log.close()
     assert joined.store.load("join/usage") == joined.store.load("joined/usage") == {}
+
+
+REQUESTS = 12
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["line", "span", "poll"]), st.integers(0, REQUESTS - 1), st.integers(0, 3)),
+    min_size=5,
+    max_size=50,
+)
+
+
+def _one_span(number: int) -> bytes:
+    usage = {"gen_ai.usage.prompt_tokens": 2000, "gen_ai.latency.time_to_first_token": 0.5}
+    pairs = [{"key": key, "value": {"doubleValue": value}} for key, value in usage.items()]
+    pairs.append({"key": "gen_ai.request.id", "value": {"stringValue": f"chatcmpl-{number}"}})
+    span = {"traceId": "0" * 31 + "1", "spanId": f"{number + 1:016x}", "attributes": pairs}
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+
+
+@settings(max_examples=40, deadline=None)
+@given(EVENTS)
+def test_a_crash_at_any_commit_loses_nothing_and_doubles_nothing(events: list[tuple[str, int, int]]) -> None:
+    """The process dies at the first, second or third commit of an event; senders repeat until 200."""
+    with TemporaryDirectory() as folder:
+        found, now = Joined(Path(folder)), 0.0
+        written, sent = set[int](), set[int]()
+        for event, number, dies in events:
+            now += 1
+            real, left = found.store.commit, [dies or 100]
+
+            def commit(*arguments: Any, real: Any = real, left: list[int] = left, **how: Any) -> None:
+                left[0] -= 1
+                if not left[0]:
+                    raise ZeroDivisionError
+                real(*arguments, **how)
+
+            found.store.commit = commit  # type: ignore[method-assign]
+            if event == "line" and number not in written:
+                written.add(number)
+                row = {"request_id": f"chatcmpl-{number}", "status": 200, "model": "m"}
+                usage = {"prompt_tokens": 2000, "prompt_tokens_details": {"cached_tokens": 0}}
+                with found.log_file.open("ab") as file:
+                    file.write(json.dumps(row | {"usage": usage}).encode() + b"\n")
+            acknowledged = event != "span"
+            while True:
+                try:
+                    if not acknowledged:
+                        sent.add(number)
+                        export = read("traces", "json", _one_span(number), found.otlp.wanted)
+                        found.otlp.add(found.otlp.decode("traces", export), now)
+                        acknowledged = True
+                    found.log.poll(now)
+                    found.otlp.poll(now)
+                    break
+                except ZeroDivisionError:
+                    found.restart()
+            vars(found.store).pop("commit", None)
+        found.finish(now)
+        assert outcomes(found.log.ledger) == +Counter(miss=len(written), unknown=len(sent - written))
+        assert sum(map(sum, seconds(found.log.ledger).values())) == len(sent)
+        assert outcomes(found.otlp.ledger) == {}
+        found.stop()
 
 
 def test_spans_of_sglang_are_whole_records_by_themselves() -> None:

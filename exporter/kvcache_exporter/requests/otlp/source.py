@@ -142,7 +142,8 @@ class OtlpSource:
         self._received.refused = dict(self._refusals)
         received = {"received": msgspec.msgpack.encode(self._received)}
         puts = self._in("ledger", self.ledger.changes()) | self._in("seen", seen) | self._in("otlp", received)
-        self._store.commit(puts, [(self._spaces["seen"], key) for key in forgotten])
+        # Durable, with what the log's source committed just before: the sender will not have it any more.
+        self._store.commit(puts, [(self._spaces["seen"], key) for key in forgotten], durable=True)
         self.ledger.committed()
         self._seen.committed()
         self._dirty = False
