@@ -53,7 +53,7 @@ class Receiver:
         self._source, self._turn, self.max_body = source, turn, max_body
         self._room = threading.BoundedSemaphore(AT_A_TIME)
         self._parsing = threading.Lock()
-        """One message at a time is turned into objects, which take many times its size."""
+        """One body at a time is unpacked and turned into objects, which take many times its size."""
 
     def answer(
         self, signal: Signal, content_type: str, content_encoding: str, body: bytes, problem: str = ""
@@ -81,17 +81,18 @@ class Receiver:
         if not self._room.acquire(blocking=False):
             raise self._refusal("busy")
         try:
-            export = self._decode(signal, _KINDS[kind], self._unpacked(content_encoding, body))
+            export = self._decode(signal, _KINDS[kind], content_encoding, body)
             self._count(export)
         finally:
             self._room.release()
         return export
 
-    def _decode(self, signal: Signal, encoding: Encoding, body: bytes) -> Export:
+    def _decode(self, signal: Signal, encoding: Encoding, content_encoding: str, body: bytes) -> Export:
         source = self._current()
         with self._parsing:
             try:
-                return source.decode(signal, messages.read(signal, encoding, body, source.wanted))
+                unpacked = self._unpacked(content_encoding, body)
+                return source.decode(signal, messages.read(signal, encoding, unpacked, source.wanted))
             except MalformedError as error:
                 raise RefusalError("malformed", f"{error}; send what OTLP/HTTP prescribes") from error
             except TooManyError as error:
