@@ -8,7 +8,11 @@ VERSION = $(shell sed -n 's/__version__ = "\(.*\)"/\1/p' exporter/kvcache_export
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
   --custom-compile-command 'make lock'
 
-.PHONY: help install demo test tools check format generate browser screenshots page-screenshots benchmark soak test-engines lock image image-test clean
+SOAK_SECONDS ?= 7200
+FUZZ_SECONDS ?= 300
+FUZZ_TARGETS ?= addresses config events logs page prices request state tail web_config
+
+.PHONY: help install demo test tools check format generate browser screenshots page-screenshots benchmark soak fuzz test-engines lock image image-test clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -67,8 +71,13 @@ page-screenshots: install tools ## draw the built-in page in a browser, into doc
 benchmark: install ## print the table of speeds as ratios
 	$(BIN)/python -m benchmarks
 
-soak: install ## kill the exporter at random for minutes and count every line exactly once
-	$(BIN)/pytest tests/e2e/test_crash.py --crashes 200
+soak: install tools ## break things at random for SOAK_SECONDS (two hours), then account for every line and token
+	@for program in unshare mount; do command -v $$program >/dev/null || { echo "missing: $$program" >&2; exit 1; }; done
+	PYTHONPATH=tests:tests/e2e unshare -rm $(BIN)/python -m soak --seconds $(SOAK_SECONDS) $(SOAK_ARGUMENTS)
+
+fuzz: install ## fuzz every place where foreign bytes come in, FUZZ_SECONDS each (FUZZ_TARGETS=page: that one)
+	$(BIN)/pip install --quiet --disable-pip-version-check --group fuzz
+	for target in $(FUZZ_TARGETS); do PYTHONPATH=tests $(BIN)/python -m fuzz $$target --seconds $(FUZZ_SECONDS) || exit 1; done
 
 test-engines: install ## run the plugin and the cold test with real vLLM on CPU: downloads 11 GB once, takes 15 to 25 minutes
 	$(BIN)/pytest --basetemp=.cache/engines/last -rA tests/engines/plugin_in_vllm.py tests/engines/coldtest_of_vllm.py

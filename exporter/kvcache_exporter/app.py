@@ -155,9 +155,7 @@ class App:
     def reload(self) -> str | None:
         """None if the file's configuration is in force, else why the old one still is."""
         try:
-            config, prices = _read(self.path, self._shard_index)
-            if _state_path(config) != _state_path(self.config):
-                raise ConfigError([f"{self.path}: state.path cannot change while running; restart"])
+            config, prices = self._reread()
             with self._lock:
                 self.prices = prices
                 self._open_sources(config)
@@ -169,10 +167,21 @@ class App:
             self.reload_ok = False
             log.error("configuration not reloaded, the old one stays in force: %s", error)  # noqa: TRY400
             return str(error)
+        except Exception as error:
+            # A reload may never end an exporter that runs.
+            self.reload_ok = False
+            log.exception("configuration not reloaded: unexpected fault; please report it")
+            return f"unexpected fault ({type(error).__name__}); the exporter's log has the details"
         self.scheduler.interval = config.scrape.interval
         self.reload_ok, self.reloaded = True, time.time()
         log.info("configuration reloaded from %s", self.path)
         return None
+
+    def _reread(self) -> tuple[Config, Prices | None]:
+        config, prices = _read(self.path, self._shard_index)
+        if _state_path(config) != _state_path(self.config):
+            raise ConfigError([f"{self.path}: state.path cannot change while running; restart"])
+        return config, prices
 
     def blocks(self, max_wait: float) -> list[Mapping[Metric, Chunk]]:
         """What all targets and sources have to say; pages older than max_age are asked for again first."""

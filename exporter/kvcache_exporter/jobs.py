@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -35,12 +35,12 @@ class JobMaker:
         self._fleet = Fleet()
         self._saved = store.load(_SPACE)
         self._swept = 0.0
-        self._forget()
 
     def wanted(self, targets: Iterable[Target], config: Config) -> dict[Hashable, Callable[[], Job]]:
         """How to make the job of each target, by everything that it is made from."""
+        targets = list(targets)
         try:
-            self._forget()
+            self._forget({target.name for target in targets})
         except StateError as error:
             log.error("old targets are not forgotten: %s", error)  # noqa: TRY400
         settings = (config.scrape.timeout, config.scrape.max_page_bytes, config.cold)
@@ -73,12 +73,15 @@ class JobMaker:
             target.name, collector, fetcher, Renderer(target.labels), keep=partial(self._keep, target.name)
         )
 
-    def _forget(self) -> None:
-        """Drop the state of targets that never came back: a Deployment gives its pods new names for ever."""
+    def _forget(self, known: Collection[str]) -> None:
+        """Drop the state of targets that never came back: a Deployment gives its pods new names for ever.
+
+        Those that are `known` stay, whatever the clock says.
+        """
         now = time.time()
         if now - self._swept > _SWEEP_SECONDS:
             self._swept = now
-            gone = forgotten(dict(self._saved), now)
+            gone = [name for name in forgotten(dict(self._saved), now) if name not in known]
             for name in gone:
                 del self._saved[name]
             self._store.commit({}, [(_SPACE, name) for name in gone])

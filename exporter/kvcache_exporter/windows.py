@@ -10,6 +10,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 _FORGET_AFTER = 64
+MAX_COLUMNS = 100_000
+"""Beyond it only the series of the newest page are remembered: twice what one page may have."""
+MAX_CELLS = 2_000_000
+"""Rows times columns; where there are many columns, rows are kept further apart."""
+_FEWEST_ROWS = 20
 
 
 Row = tuple[float, "array[float]"]
@@ -86,21 +91,24 @@ class History:
         rows.append((now, self._total[:]))
         while len(rows) > 2 and rows[1][0] <= now - self._longest:
             rows.popleft()
-        if len(rows) > 2 * (self._longest / self._spacing):
-            self._thin()
-        if (
+        room = max(_FEWEST_ROWS, MAX_CELLS // max(1, len(self._last)))
+        if len(rows) > min(room, 2 * (self._longest / self._spacing)):
+            self._thin(max(self._spacing, 2 * self._longest / room))
+        if len(self._last) > MAX_COLUMNS:
+            self._forget(now, now)
+        elif (
             len(self._last) > _FORGET_AFTER
             and sum(s < now - self._longest for s in self._seen) > len(self._last) / 2
         ):
-            self._forget(now)
+            self._forget(now, now - self._longest)
 
-    def _thin(self) -> None:
-        self._rows = deque(thinned(list(self._rows), self._spacing))
+    def _thin(self, spacing: float) -> None:
+        self._rows = deque(thinned(list(self._rows), spacing))
 
-    def _forget(self, now: float) -> None:
-        """Drop the columns of series that have been gone for longer than any window."""
+    def _forget(self, now: float, since: float) -> None:
+        """Drop the columns of series that no page has had since a time, such as the longest window's start."""
         self.generation += 1
-        alive = [column for column, seen in enumerate(self._seen) if seen >= now - self._longest]
+        alive = [column for column, seen in enumerate(self._seen) if since <= seen <= now]
         renumbered = {old: new for new, old in enumerate(alive)}
         self._columns = {s: renumbered[c] for s, c in self._columns.items() if c in renumbered}
         self._last = [self._last[column] for column in alive]

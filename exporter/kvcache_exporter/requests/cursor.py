@@ -62,7 +62,7 @@ class Cursor:
             device, inode = values.pop("file")
             head, tail = Print(*values.pop("head")), Print(*values.pop("tail"))
             return cls(file=(device, inode), head=head, tail=tail, **values)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise StateError(
                 f"a saved log position cannot be read ({error}); "
                 "move the file at state.path away to begin anew, or run the version that wrote it"

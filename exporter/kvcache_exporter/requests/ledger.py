@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from kvcache_exporter import catalogue as c
-from kvcache_exporter.errors import RecordError
+from kvcache_exporter.errors import RecordError, StateError
 from kvcache_exporter.model import Aggregate, Outcome, RequestRecord, Sample, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit
@@ -17,6 +17,8 @@ from kvcache_exporter.windows import History, Terms
 
 OVERFLOW = "other"
 _HEALTH = "health"
+_AHEAD_SECONDS = 3600.0
+"""How far the clocks of those who log may be ahead."""
 
 Group = tuple[str, str, str]
 """provider, model_name, group."""
@@ -83,6 +85,8 @@ class Ledger:
         """What goes into `models` once it is committed."""
         self.prices: Prices | None = None
         """Of no effect on what is counted already."""
+        self.now = float("inf")
+        """Unix seconds; records that say they are from later are no sign of life."""
         self._history = History(max(c.WINDOWS.values()))
 
     def add(self, entries: Sequence[Entry]) -> None:
@@ -125,7 +129,9 @@ class Ledger:
             self.health.failures[reason] = self.health.failures.get(reason, 0) + count
 
     def _note_newest(self, timestamps: Iterable[float | None]) -> None:
-        newest = max((at for at in timestamps if at is not None), default=None)
+        # A time to come, once believed, would hide for ever that the log has stopped.
+        latest = self.now + _AHEAD_SECONDS
+        newest = max((at for at in timestamps if at is not None and at <= latest), default=None)
         if newest is not None:
             self.health.newest = max(newest, self.health.newest or newest)
 
@@ -179,13 +185,23 @@ class Ledger:
         self.restore(saved)
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
-        for key, data in saved.items():
-            if key == _HEALTH:
-                self.health = msgspec.msgpack.decode(data, type=Health)
-            else:
-                group = msgspec.json.decode(key, type=Group)
-                self._keep(group)
-                self.tallies[group] = msgspec.msgpack.decode(data, type=Tally)
+        """Raises StateError if that is not what `changes` gave."""
+        try:
+            for key, data in saved.items():
+                self._restore(key, data)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise StateError(
+                f"the saved counters of {self.source} cannot be read ({error}); "
+                "move the file at state.path away to begin anew, or run the version that wrote it"
+            ) from error
+
+    def _restore(self, key: str, data: bytes) -> None:
+        if key == _HEALTH:
+            self.health = msgspec.msgpack.decode(data, type=Health)
+            return
+        group = msgspec.json.decode(key, type=Group)
+        self._keep(group)
+        self.tallies[group] = msgspec.msgpack.decode(data, type=Tally)
 
     def tick(self, now: float) -> None:
         """Mark a moment in the windows."""

@@ -111,7 +111,7 @@ def load_prices(path: Path, as_of: date | None = None) -> Prices:
     try:
         data = json.loads(path.read_bytes())
         changed = path.stat().st_mtime
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PricesError(
             f"{path}: cannot read prices: {error}; expected the JSON of LiteLLM's price table"
         ) from error

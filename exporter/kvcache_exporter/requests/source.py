@@ -49,7 +49,7 @@ class LogSource:
 
     def poll(self, now: float) -> bool:
         """Read what is new, at most about 16 MiB; True if there may be more. `now` is Unix seconds."""
-        size = 0
+        size, self.ledger.now = 0, now
         for chunk in self._follower.poll(_COMMIT_BYTES):
             self._books.add(chunk.file_key, chunk.lines, now, finished=chunk.finished)
             if chunk.too_long:

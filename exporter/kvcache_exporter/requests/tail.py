@@ -202,7 +202,7 @@ class Follower:
             own = json.loads(value)
             self._tracker.next_key = int(own["next_key"])
             self.counters = Counters(int(own["lines"]), int(own["too_long"]), Counter(own["rotations"]))
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise StateError(
                 f"the saved state of a log source cannot be read ({error}); "
                 "move the file at state.path away to begin anew, or run the version that wrote it"

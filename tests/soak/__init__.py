@@ -1,0 +1,1 @@
+"""Hours of faults at random against a running exporter, with exact accounting at the end."""
