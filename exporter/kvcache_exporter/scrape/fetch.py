@@ -40,7 +40,7 @@ class Fetcher:
         parts = urlsplit(url)
         self._secure = parts.scheme == "https"
         self._host, self._port = parts.hostname or "", parts.port
-        self._shown_url = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self._shown_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._tls = http.tls or _NO_TLS
         self._timeout = timeout
         self._max_page_bytes = max_page_bytes
