@@ -106,7 +106,7 @@ class History:
         self._rows = deque(thinned(list(self._rows), spacing))
 
     def _forget(self, now: float, since: float) -> None:
-        """Drop the columns of series that no page has had since a time: the longest window's start, or now."""
+        """Drop the columns of series that no page has had `since` then."""
         self.generation += 1
         alive = [column for column, seen in enumerate(self._seen) if since <= seen <= now]
         renumbered = {old: new for new, old in enumerate(alive)}
