@@ -22,9 +22,10 @@ from kvcache_exporter.model import RequestRecord
 from kvcache_exporter.requests.formats import get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.ledger import Ledger
+from kvcache_exporter.requests.options import SourceOptions
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import load_prices
-from kvcache_exporter.requests.source import LogSource, SourceOptions
+from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.scrape.cold import Saved
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.lifecycle import Life
@@ -42,8 +43,9 @@ from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.exposition import Renderer
 from kvcache_exporter.requests.formats import get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
+from kvcache_exporter.requests.options import SourceOptions
 from kvcache_exporter.requests.outcome import FullHit
-from kvcache_exporter.requests.source import LogSource, SourceOptions
+from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.state import StateStore
 

@@ -8,7 +8,7 @@ import pytest
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines import ENGINES
-from kvcache_exporter.errors import ScrapeError
+from kvcache_exporter.errors import ScrapeError, StateError
 from kvcache_exporter.exposition import Renderer
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.fleet import Fleet
@@ -152,6 +152,35 @@ def test_a_fault_of_ours_is_counted_and_stops_nothing(
     text = scheduler.jobs["bad"].block[c.TARGET_SCRAPE_FAILURES].text
     assert 'reason="internal"' in text
     assert "unexpected fault; please report it" in caplog.text
+
+
+def test_what_could_not_be_kept_is_tried_again_at_each_scrape_and_told_once(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = threading.Event()
+    full.set()
+    tries: list[bytes] = []
+    kept: list[bytes] = []
+
+    def keep(data: bytes) -> None:
+        tries.append(data)
+        if full.is_set():
+            raise StateError("the disk is full")
+        kept.append(data)
+
+    def made() -> Job:
+        found = job("a", Answering())()
+        found.keep = keep
+        return found
+
+    scheduler.set_jobs({"a": made})
+    wait_for(lambda: len(tries) > 3)
+    full.clear()
+    wait_for(lambda: bool(kept))
+    asked = scheduler.jobs["a"].scraped
+    wait_for(lambda: scheduler.jobs["a"].scraped > asked + 0.5)
+    assert len(kept) == 1, "what is kept is written again only when it changes"
+    assert caplog.text.count("its state is not kept: the disk is full") == 1
 
 
 def test_a_target_says_once_that_it_is_down_and_once_that_it_is_up(

@@ -10,8 +10,9 @@ from pathlib import Path
 from fuzz.targets import SPLIT, STATE_KINDS
 from kvcache_exporter.requests.formats import FORMATS
 from kvcache_exporter.requests.formats.base import DecoderOptions, Format
+from kvcache_exporter.requests.options import SourceOptions
 from kvcache_exporter.requests.outcome import FullHit
-from kvcache_exporter.requests.source import LogSource, SourceOptions
+from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.state import StateStore
 
 _FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -21,10 +21,10 @@ from kvcache_exporter.probe import timeout_of
 from kvcache_exporter.requests.formats import FORMATS
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.ledger import Ledger
-from kvcache_exporter.requests.options import FollowOptions
+from kvcache_exporter.requests.options import FollowOptions, SourceOptions
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import load_prices
-from kvcache_exporter.requests.source import LogSource, SourceOptions
+from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.requests.tail import Follower
 from kvcache_exporter.scrape.cold import ColdWatch
 from kvcache_exporter.scrape.collector import TargetCollector
@@ -33,7 +33,7 @@ from kvcache_exporter.scrape.lifecycle import ColdRule
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.web.auth import BasicAuth
 from kvcache_exporter.web.config import load as load_web_config
-from kvcache_exporter.web.endpoints import Asset, Endpoints, Request
+from kvcache_exporter.web.endpoints import Asset, Endpoints, Request, Response, Signal
 from kvcache_exporter.web.negotiation import accepts_gzip, prefers_openmetrics
 
 SPLIT = b"\n--8<--\n"
@@ -165,6 +165,12 @@ class _NoPages:
         return None
 
     def asset(self, _: str) -> Asset | None:
+        return None
+
+    def max_export(self) -> int:
+        return 0
+
+    def export(self, signal: Signal, request: Request) -> Response | None:
         return None
 
 

@@ -34,12 +34,14 @@ class Soak:
         self._engines = [SoakEngine(seed + number) for number in range(_ENGINES)]
         self._events_port = free_port()
         self._publisher = Publisher(self._events_port)
-        self._watcher = Watcher(self._exporter.port, self._wrong_tokens, self._exporter.resident_bytes)
+        self._watcher = Watcher(self._exporter.port, self._wrong_targets, self._exporter.resident_bytes)
         self._writers = [
             LogWriter(folder, name, seed + number, self._watcher.counted)
             for number, name in enumerate(_SOURCES)
         ]
         self._folder = folder
+        self._restarts: dict[str, float] = {}
+        self._forgiven = 0
         self._faults = Faults(
             self._chance,
             self._exporter,
@@ -102,10 +104,19 @@ class Soak:
             f"requests:\n{sources}"
         )
 
-    def _wrong_tokens(self, page: dict[str, float]) -> list[str]:
-        """Tokens of an engine that it never showed."""
+    def _wrong_targets(self, page: dict[str, float]) -> list[str]:
+        """Tokens of an engine that it never showed, and restarts that were counted and are no more."""
         found = []
+        if self._faults.killed_without_disk != self._forgiven:
+            # What a target lived through is shown although it cannot be kept.
+            self._forgiven = self._faults.killed_without_disk
+            self._restarts.clear()
         for engine in self._engines:
+            restarts = total(page, "kvcache_target_restarts_total", target=engine.address)
+            asked = total(page, "kvcache_target_up", target=engine.address)
+            if asked and restarts < self._restarts.get(engine.address, 0.0):
+                found.append(f"restarts of {engine.address} fell to {restarts}")
+            self._restarts[engine.address] = max(restarts, self._restarts.get(engine.address, 0.0))
             for series, value in page.items():
                 if series.startswith(f'kvcache_prompt_tokens_total{{target="{engine.address}"'):
                     found += [] if value in engine.shown else [f"{series} is {value}, which no page said"]

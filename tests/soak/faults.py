@@ -51,6 +51,7 @@ class Faults:
         write_config: Callable[[bool], None],
     ) -> None:
         self.done: dict[str, int] = {}
+        self.killed_without_disk = 0
         self._chance, self._exporter, self._engines = chance, exporter, engines
         self._disk, self._publisher, self._write_config = disk, publisher, write_config
 
@@ -94,6 +95,7 @@ class Faults:
         time.sleep(self._chance.uniform(0.5, 5.0))
         if self._chance.random() < 0.3:
             self._exporter.end(signal.SIGKILL)
+            self.killed_without_disk += 1
         self._disk.free()
 
     def out_of_files(self) -> None:

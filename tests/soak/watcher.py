@@ -8,9 +8,7 @@ from collections.abc import Callable
 import requests
 from processes import scrape
 
-_ONLY_RISES = re.compile(r"kvcache_\w+_(total|count|sum|bucket)\{source=|kvcache_target_restarts_total")
-_NEVER_GONE = "{source="
-"""Targets vanish from the page of a new exporter until they are asked; logs' counters never do."""
+_ONLY_RISES = re.compile(r"kvcache_\w+_(total|count|sum|bucket)\{source=")
 
 
 def total(page: dict[str, float], name: str, **labels: str) -> float:
@@ -69,7 +67,7 @@ class Watcher(threading.Thread):
                 if value < before:
                     found.append(f"{series} fell from {before} to {value}")
                 self._highest[series] = max(before, value)
-        missing = [series for series in self._highest if _NEVER_GONE in series and series not in page]
+        missing = [series for series in self._highest if series not in page]
         return [*found, *(f"{series} vanished" for series in missing)]
 
     def slope(self, since: float) -> float:

@@ -100,11 +100,11 @@ class ColdWatch:
         """The target is down or no longer there: its hit rate is no measure for others."""
         self._fleet.forget(self._target)
 
-    def changes(self, now: float) -> bytes | None:
-        """Bytes for the state file, if something changed that must survive, and once a day."""
+    def changes(self, now: float, *, again: bool = False) -> bytes | None:
+        """Bytes for the state file, if something changed that must survive, once a day, and `again`."""
         steady = msgspec.structs.replace(self.lifecycle.life, showing=None)
         state = msgspec.json.encode(Saved(0.0, steady, self._splitter.splits))
-        if state == self._kept and now - self._kept_at < _KEEP_SECONDS:
+        if not again and state == self._kept and now - self._kept_at < _KEEP_SECONDS:
             return None
         self._kept, self._kept_at = state, now
         return self.snapshot(now)

@@ -45,6 +45,8 @@ class Job:
     suspect: bool = False
     running: "Future[None] | None" = None
     block: Mapping[Metric, Chunk] = field(default_factory=dict)
+    kept: bool = True
+    """Whether that worked the last time."""
     keep: Callable[[bytes], None] = lambda _: None
     """Takes what must survive a restart of the exporter, when it changes."""
 
@@ -156,7 +158,7 @@ class Scheduler:
         job.block = job.renderer.block(job.collector.samples)
 
     def _keep(self, job: Job) -> None:
-        if (changed := job.collector.cold.changes(self._clock())) is not None:
+        if (changed := job.collector.cold.changes(self._clock(), again=not job.kept)) is not None:
             self._save(job, changed)
 
     def _part(self, job: Job) -> None:
@@ -166,10 +168,14 @@ class Scheduler:
             self._save(job, job.collector.cold.snapshot(self._clock()))
 
     def _save(self, job: Job, data: bytes) -> None:
+        before = job.kept
         try:
             job.keep(data)
+            job.kept = True
         except StateError as error:
-            log.error("target %s: its state is not kept: %s", job.name, error)  # noqa: TRY400
+            job.kept = False
+            if before:
+                log.error("target %s: its state is not kept: %s", job.name, error)  # noqa: TRY400
 
     def _report(self, job: Job, before: str) -> None:
         """A target that goes down or comes back says so once, not at every scrape."""
