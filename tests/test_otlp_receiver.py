@@ -130,7 +130,7 @@ def test_under_pressure_senders_are_told_to_come_again(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
-    with running.app._reading:
+    with running.app._requests.turn:
         answers: list[requests.Response] = []
         senders = [
             threading.Thread(target=lambda: answers.append(running.send(as_protobuf(BODY))))
@@ -154,10 +154,10 @@ def test_the_sdk_repeats_what_was_refused_and_it_counts_once(
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{running.url}/v1/traces")))
     with provider.get_tracer("engine").start_as_current_span("llm_request") as span:
         span.set_attribute("gen_ai.usage.prompt_tokens", 100)
-    with running.app._reading:
+    with running.app._requests.turn:
         flushing = threading.Thread(target=provider.force_flush)
         flushing.start()
-        source = running.app._otlp_source()
+        source = running.app._requests.otlp()
         wait_until("a refusal", lambda: source and source._refusals["busy"])
     flushing.join()
     provider.shutdown()

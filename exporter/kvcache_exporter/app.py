@@ -3,13 +3,13 @@
 import logging
 import threading
 import time
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.config import Config, EventSource, KafkaTopics, RequestSource, load_config
+from kvcache_exporter.config import Config, EventSource, load_config
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.errors import ConfigError, KVCacheError, PricesError
 from kvcache_exporter.events.source import EventOptions
@@ -17,18 +17,12 @@ from kvcache_exporter.events.sources import EventSources
 from kvcache_exporter.exposition import Chunk
 from kvcache_exporter.jobs import JobMaker
 from kvcache_exporter.probe import Prober
-from kvcache_exporter.requests.formats import FORMATS, get_format
-from kvcache_exporter.requests.formats.base import DecoderOptions
+from kvcache_exporter.request_sources import RequestSources, Source
+from kvcache_exporter.requests.formats import FORMATS
 from kvcache_exporter.requests.formats.custom import check_fields
 from kvcache_exporter.requests.formats.grouping import template_problem
-from kvcache_exporter.requests.joiner import JoinOptions
-from kvcache_exporter.requests.kafka.options import NOT_INSTALLED, KafkaOptions, Security, is_installed
-from kvcache_exporter.requests.kafka.source import KafkaSource
-from kvcache_exporter.requests.options import SourceOptions
-from kvcache_exporter.requests.otlp.source import OtlpSource
-from kvcache_exporter.requests.outcome import FullHit
+from kvcache_exporter.requests.kafka.options import NOT_INSTALLED, is_installed
 from kvcache_exporter.requests.prices import Prices, load_prices
-from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.scrape.scheduler import Scheduler
 from kvcache_exporter.shard import Shard
 from kvcache_exporter.state import StateStore
@@ -39,8 +33,6 @@ if TYPE_CHECKING:
     from kvcache_exporter.requests.otlp.receiver import Receiver
 
 log = logging.getLogger(__name__)
-
-Source = LogSource | KafkaSource | OtlpSource
 
 _DISCOVERY_SECONDS = 1.0
 _LOG_SECONDS = 1.0
@@ -105,20 +97,16 @@ class App:
         """Set when targets have changed and nobody should wait for the next tick."""
         self._targets = Targets(self.config.targets, self._look.set)
         self.prober = Prober(self.config)
-        self._sources: dict[Hashable, Source] = {}
-        self.receiver: Receiver | None = None
-        """Takes OTLP; None where no source asks for it."""
+        self._requests = RequestSources(self._store)
         self.recorder = Recorder(self.started)
         self._lock = threading.Lock()
-        self._reading = threading.Lock()
-        """Held while logs are read and exports counted, so that no source is closed under its reader."""
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._discover, name="discovery", daemon=True),
             threading.Thread(target=self._read_logs, name="logs", daemon=True),
             threading.Thread(target=self._record, name="summary", daemon=True),
         ]
-        self._open_sources(self.config)
+        self._use_requests(self.config)
 
     def start(self) -> None:
         if self.config.requests and self.config.state.path is None:
@@ -138,8 +126,7 @@ class App:
             self._targets.close()
         for thread in self._threads:
             thread.join(5.0)
-        for source in self.sources:
-            source.close()
+        self._requests.close()
         self._jobs.save(self.scheduler.jobs.values())
         self._store.close()
 
@@ -150,7 +137,12 @@ class App:
 
     @property
     def sources(self) -> list[Source]:
-        return list(self._sources.values())
+        return self._requests.all
+
+    @property
+    def receiver(self) -> "Receiver | None":
+        """Takes OTLP; None where no source asks for it."""
+        return self._requests.receiver
 
     def reload(self) -> str | None:
         """None if the file's configuration is in force, else why the old one still is."""
@@ -158,7 +150,7 @@ class App:
             config, prices = self._reread()
             with self._lock:
                 self.prices = prices
-                self._open_sources(config)
+                self._use_requests(config)
                 self._use_events(config)
                 self._targets.use(config.targets)
                 self.config = self.prober.config = config
@@ -197,52 +189,6 @@ class App:
     def discovery_problems(self) -> tuple[str, ...]:
         return self._targets.errors
 
-    def _open_sources(self, config: Config) -> None:
-        """Sources whose settings did not change go on reading where they are."""
-        wanted = {
-            (source, _join(source, config), config.outcome, config.limits): source
-            for source in config.requests
-            # Messages are shared among exporters by their group.
-            if source.kafka or _shard(config).owns(_owner(source))
-        }
-        with self._reading:
-            opened = {
-                key: self._open(source, config) for key, source in wanted.items() if key not in self._sources
-            }
-            for key in self._sources.keys() - wanted.keys():
-                self._sources[key].close()
-            self._sources = {key: self._sources.get(key) or opened[key] for key in wanted}
-            self._use_receiver(wanted.values())
-            for source in self.sources:
-                source.ledger.prices = self.prices
-
-    def _open(self, source: RequestSource, config: Config) -> Source:
-        options = _source_options(source, config)
-        if source.kafka:
-            return KafkaSource(options, _kafka_options(source.kafka), get_format(source.format), self._store)
-        if source.otlp is None:
-            return LogSource(options, get_format(source.format), self._store)
-        partner = source.otlp.join
-        return OtlpSource(options, self._store, lambda: self._log(partner) if partner else None)
-
-    def _log(self, name: str) -> LogSource | None:
-        found = (source for source in self.sources if isinstance(source, LogSource) and source.name == name)
-        return next(found, None)
-
-    def _otlp_source(self) -> OtlpSource | None:
-        return next((source for source in self.sources if isinstance(source, OtlpSource)), None)
-
-    def _use_receiver(self, wanted: Iterable[RequestSource]) -> None:
-        """Imported where it is used: protobuf and OTLP's messages take 50 ms."""
-        sizes = [source.otlp.max_body_bytes for source in wanted if source.otlp]
-        if not sizes:
-            self.receiver = None
-            return
-        from kvcache_exporter.requests.otlp.receiver import Receiver  # noqa: PLC0415
-
-        if self.receiver is None or self.receiver.max_body != sizes[0]:
-            self.receiver = Receiver(self._otlp_source, self._reading, sizes[0])
-
     def _refresh_targets(self) -> None:
         self._targets.refresh(time.monotonic())
         shard = _shard(self.config)
@@ -257,6 +203,9 @@ class App:
                 if not self._stop.is_set():
                     self._refresh_targets()
 
+    def _use_requests(self, config: Config) -> None:
+        self._requests.use(config, _shard(config), self.prices)
+
     def _use_events(self, config: Config) -> None:
         shard = _shard(config)
         self._events.use(
@@ -266,9 +215,7 @@ class App:
     def _read_logs(self) -> None:
         busy = True
         while not self._stop.wait(_BREATH_SECONDS if busy else _LOG_SECONDS):
-            with self._reading:
-                more = [self._poll(source) for source in self.sources]
-            busy = any(more)
+            busy = self._requests.poll()
 
     def _record(self) -> None:
         """As often as there is something new, but for charts of an hour no more than that needs."""
@@ -278,16 +225,6 @@ class App:
                 self.recorder.tick(time.time(), collectors, [source.ledger for source in self.sources])
             except Exception:
                 log.exception("summary: unexpected fault; please report it")
-
-    def _poll(self, source: Source) -> bool:
-        try:
-            return source.poll(time.time())
-        except KVCacheError as error:
-            # Nothing is lost: what could not be committed is not published and is committed next time.
-            log.error("source %s: %s", source.name, error)  # noqa: TRY400
-        except Exception:
-            log.exception("source %s: unexpected fault; please report it", source.name)
-        return False
 
 
 def _with_shard(config: Config, path: Path, index: int) -> Config:
@@ -300,19 +237,6 @@ def _with_shard(config: Config, path: Path, index: int) -> Config:
 
 def _shard(config: Config) -> Shard:
     return Shard(config.shard.index, config.shard.count)
-
-
-def _owner(source: RequestSource) -> str:
-    """What is joined to a log belongs to the exporter that reads the log."""
-    return (source.otlp.join if source.otlp else None) or source.name
-
-
-def _join(source: RequestSource, config: Config) -> JoinOptions | None:
-    """How spans are joined to this log; None if they are not."""
-    for other in config.requests:
-        if other.otlp and other.otlp.join == source.name:
-            return JoinOptions(other.otlp.join_window, other.otlp.join_requests)
-    return None
 
 
 def _state_path(config: Config) -> Path | None:
@@ -329,44 +253,4 @@ def _event_options(source: EventSource, config: Config) -> EventOptions:
         ranks=source.ranks,
         model_name=source.model_name,
         max_blocks=config.limits.blocks_per_source,
-    )
-
-
-def _kafka_options(kafka: KafkaTopics) -> KafkaOptions:
-    security, sasl = kafka.security, kafka.security.sasl
-    return KafkaOptions(
-        brokers=kafka.brokers,
-        topics=kafka.all_topics,
-        group=kafka.group,
-        session_seconds=kafka.session_timeout,
-        security=Security(
-            protocol=security.protocol,
-            ca_file=security.ca_file,
-            cert_file=security.cert_file,
-            key_file=security.key_file,
-            mechanism=sasl.mechanism if sasl else None,
-            username=sasl.username if sasl else None,
-            password_file=sasl.password_file if sasl else None,
-        ),
-    )
-
-
-def _source_options(source: RequestSource, config: Config) -> SourceOptions:
-    start_at = source.kafka.start_at if source.kafka else source.start_at
-    return SourceOptions(
-        name=source.name,
-        paths=source.paths,
-        start_at="beginning" if start_at == "beginning" else "end",
-        decoding=DecoderOptions(
-            group_by=source.group_by,
-            model_name=source.model_name,
-            provider=source.provider,
-            fields=dict(source.fields),
-        ),
-        full_hit=FullHit(config.outcome.full_hit.fraction, config.outcome.full_hit.max_uncached_tokens),
-        length_bands=source.length_bands,
-        models=config.limits.models_per_source,
-        groups=config.limits.groups_per_source,
-        max_line_bytes=source.max_line_bytes,
-        join=_join(source, config),
     )
