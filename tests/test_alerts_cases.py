@@ -543,6 +543,19 @@ TARGETS = [
             ),
         ),
     ),
+    Case(
+        "KVCacheTargetDown",
+        "an engine that was never recognised",
+        {'kvcache_target_up{target="pod-1"}': "0x60"},
+        10,
+        (
+            Fires(
+                {"target": "pod-1"},
+                "pod-1 gives no usable page (target_up is 0); reason of the last failures: unknown.",
+                "critical",
+            ),
+        ),
+    ),
     Case("KVCacheTargetDown", "one failed scrape", dict.fromkeys(_FAILING, "1x9 0 1x50"), 11),
     Case("KVCacheTargetDown", "a target that left discovery", dict.fromkeys(_FAILING, "1x9 stale"), 30),
     Case(

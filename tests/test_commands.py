@@ -187,6 +187,14 @@ def test_report_answers_the_four_questions(capsys: pytest.CaptureFixture[str], t
         (("report", "/nowhere.jsonl"), "/nowhere.jsonl: No such file or directory"),
         (("replay", "/nowhere"), "/nowhere: no recorded page found; expected files named like"),
         (("inspect", "http://127.0.0.1:1/metrics"), "connection refused; check that the engine runs"),
+        (("inspect", "10.0.0.1:8000"), "file or directory; for an engine write http://10.0.0.1:8000/metrics"),
+        (("inspect", "/nowhere.prom"), "/nowhere.prom: No such file or directory; give a URL or a file"),
+        (("report", "/dev/null"), "/dev/null: empty, so there is nothing to report"),
+        (
+            ("report", "/dev/null", "--prices", "/nowhere"),
+            "/nowhere: cannot read prices: No such file or dir",
+        ),
+        (("healthy", "--web.listen-address", ":1"), "no answer from /-/healthy: Connection refused; is the"),
         (("demo", "--speed", "0"), "--speed 0: expected more than 0"),
     ],
 )
@@ -201,9 +209,32 @@ def test_report_of_no_usage_log_says_so(capsys: pytest.CaptureFixture[str], tmp_
     (tmp_path / "a.log").write_text('{"hello":1}\nwhatever\n')
     assert main(["report", str(tmp_path / "a.log")]) == 1
     assert (
-        "no request record found (1 x no_usage, 1 x not_json); name it with --format"
+        "no request record found (1 x no_usage, 1 x not_json); no known format fits; name one with --format"
         in capsys.readouterr().err
     )
+
+
+def test_a_wrong_format_is_told_the_nearest_one_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["report", "usage.jsonl", "--format", "openai"])
+    assert caught.value.code == 2
+    expected = (
+        'argument --format: there is no format "openai"; did you mean "openai_chat"?; --help lists them'
+    )
+    assert capsys.readouterr().err.splitlines()[-1] == f"kvcache-exporter report: error: {expected}"
+
+
+def test_check_counts_what_it_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "kvcache.yaml"
+    path.write_text("targets: [{static: ['10.0.0.1:8000']}, {static: ['10.0.0.2:8000']}]\n")
+    assert main(["check", "--config.file", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: valid; 2 target groups, 0 log sources, 0 event sources\n"
+
+
+def test_times_of_records_are_free_of_the_clocks_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    log = FIXTURES / "logs" / "litellm_slp.jsonl"
+    ttfts = {line["ttft_seconds"] for line in lines_of(capsys, "records", str(log), "--json")}
+    assert ttfts == {0.4, None}
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,6 +252,8 @@ def test_the_demo_plays_and_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--duration", "6", "--speed", "20", "--web.listen-address", "127.0.0.1:0"]) == 0
     out = capsys.readouterr().out
     assert "Playing a recording of sglang and vllm" in out
+    assert len(re.findall(r"http://127\.0\.0\.1:\d+/metrics", out.split("recorded second")[0])) == 3
+    assert "    ? " not in out
     last = out[out.rindex("1 What is the hit rate?") :]
     assert re.search(r"vllm 127\.0\.0\.1:\d+ +by tokens +\d+\.\d %", last)
     assert re.search(r"gateway +full <=\S+ / <=\S+ s +partial <=", last)

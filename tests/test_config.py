@@ -50,8 +50,8 @@ def test_no_message_repeats_a_secret() -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "kvcache.yaml")
-    expected = f"{tmp_path}/kvcache.yaml:1:1: document: cannot be read: No such file or directory"
-    assert caught.value.problems == (expected,)
+    expected = "document: cannot be read: No such file or directory; give a readable YAML file"
+    assert caught.value.problems == (f"{tmp_path}/kvcache.yaml:1:1: {expected}",)
 
 
 def test_a_file_over_the_size_limit_is_refused(tmp_path: Path) -> None:

@@ -292,6 +292,13 @@ def test_ipv6_is_served() -> None:
         assert timed_get(server) < 2
 
 
+def test_an_address_of_another_machine_is_no_port_in_use() -> None:
+    with pytest.raises(
+        KVCacheError, match="Cannot assign requested address; this machine has no such address"
+    ):
+        WebServer("192.0.2.1:0", echo)
+
+
 def test_a_taken_port_is_told_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"

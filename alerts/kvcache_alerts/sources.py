@@ -21,8 +21,10 @@ TARGET_DOWN = Alert(
     name="KVCacheTargetDown",
     fires="The exporter is up and a target gives no usable page.",
     summary="The exporter gets no usable page from an engine.",
-    description="{{ $labels.target }} ({{ $labels.engine }}) gives no usable page (target_up is "
-    "{{ $value }}); reason of the last failures: " + _top_reason(c.TARGET_SCRAPE_FAILURES, "10m") + ".",
+    description="{{ $labels.target }}{{ with $labels.engine }} ({{ . }}){{ end }} gives no usable page "
+    "(target_up is {{ $value }}); reason of the last failures: "
+    + _top_reason(c.TARGET_SCRAPE_FAILURES, "10m")
+    + ".",
     board="kvcache-exporter",
     conditions=(Condition(f"{total(('target', 'engine'), series(c.TARGET_UP), operator='max')} == 0"),),
     parameters=(

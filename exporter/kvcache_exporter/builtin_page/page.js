@@ -19,7 +19,7 @@
   // Each chart: its series as [label, colour, values' column or phase, scale], and how axes write values.
   const overTime = (columns, scales) => ({
     rows: () => [data.history.at, ...columns.map(([, , column]) => data.history[column])],
-    series: columns, x: { time: true }, xText: null, scales,
+    series: columns, x: { time: true, range: minutes }, xText: null, scales,
   });
   const shares = (source, names) => ({
     rows: () => joined(names.map((name) => data[source][name])),
@@ -74,13 +74,23 @@
     return found;
   };
 
+  const utc = (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC");
+  const clock = (at) => uPlot.fmtDate("{HH}:{mm}")(utc(at));
+
+  // Of a history of one moment uPlot would make years.
+  function minutes(chart, low, high) {
+    const at = chart.data[0];
+    if (!at.length) return [low, high];
+    return [Math.min(at[0], at[at.length - 1] - 300), at[at.length - 1]];
+  }
   function fromZero(_, __, high) { return [0, high > 0 ? high * 1.1 : 1]; }
 
   function options(kind, width) {
     const text = color("muted"), grid = { stroke: color("border"), width: 1 }, font = "11px system-ui, sans-serif";
     const scales = { x: kind.x.distr ? { ...kind.x, range: decades } : kind.x };
     const axes = [{ stroke: text, grid, ticks: grid, font, size: 28,
-      ...(kind.xText ? { splits: powers, values: (_, at) => at.map((v) => (v == null ? "" : kind.xText(v))) } : {}) }];
+      ...(kind.xText ? { splits: powers } : {}),
+      values: (_, at) => at.map((v) => (v == null ? "" : (kind.xText || clock)(v))) }];
     Object.entries(kind.scales).forEach(([name, scale], place) => {
       const { text: write, ...rest } = scale;
       scales[name] = { ...rest, range: rest.range || (rest.distr ? decades : fromZero) };
@@ -88,7 +98,7 @@
         ...(rest.distr ? { splits: powers } : {}), grid: place ? { show: false } : grid, values: (_, at) => at.map((v) => (v == null ? "" : write(v))) });
     });
     return {
-      width, height: HEIGHT, scales, axes, tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
+      width, height: HEIGHT, scales, axes, tzDate: utc,
       hooks: { ready: [(chart) => newest(chart, kind)] }, cursor: { drag: { x: false, y: false } }, legend: { live: true },
       series: [
         { label: kind.xText ? "within" : "UTC", value: kind.xText ? (_, v) => kind.xText(v) : "{HH}:{mm}:{ss}" },

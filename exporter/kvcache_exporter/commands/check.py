@@ -19,6 +19,7 @@ def add(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     config = read_config(arguments.config_file, arguments.shard_index)
-    groups, sources = len(config.targets), len(config.requests)
-    print(f"{arguments.config_file}: valid; {groups} target groups, {sources} log sources")
+    counts = {"target group": config.targets, "log source": config.requests, "event source": config.events}
+    named = (f"{len(each)} {name}{'' if len(each) == 1 else 's'}" for name, each in counts.items())
+    print(f"{arguments.config_file}: valid; {', '.join(named)}")
     return 0

@@ -4,15 +4,15 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from kvcache_exporter.app import App
 from kvcache_exporter.commands import logs
 from kvcache_exporter.commands.arguments import Subparsers, duration
 from kvcache_exporter.demo.answers import answers
-from kvcache_exporter.demo.playback import EngineServer, LogWriter, RecordedEngine, load_recording
+from kvcache_exporter.demo.playback import EngineServer, LogWriter, load_recording
 from kvcache_exporter.errors import KVCacheError
 from kvcache_exporter.pages import ExporterPages
 from kvcache_exporter.web import WebServer, web_server
@@ -65,17 +65,22 @@ def run(arguments: argparse.Namespace) -> int:
         ]
         writers = [stack.enter_context(closing(LogWriter(e, folder / e.log_name))) for e in engines]
         app, server = stack.enter_context(_running(folder, [s.address for s in servers], arguments.listen))
-        print(_introduction(engines, server.url, arguments.speed))
-        shown = 0.0
-        while (now := time.monotonic()) < end:
-            for writer in writers:
-                writer.write_until(clock())
-            if now - shown >= (1.0 if sys.stdout.isatty() else _LINE_EVERY):
-                shown = now
-                _show(app, clock(), again=sys.stdout.isatty())
-            time.sleep(0.1)
+        print(_introduction(servers, server.url, arguments.speed))
+        with suppress(KeyboardInterrupt):
+            _play(app, writers, clock, end)
         _show(app, clock(), again=False)
     return 0
+
+
+def _play(app: App, writers: list[LogWriter], clock: Callable[[], float], end: float) -> None:
+    shown = 0.0
+    while (now := time.monotonic()) < end:
+        for writer in writers:
+            writer.write_until(clock())
+        if now - shown >= (1.0 if sys.stdout.isatty() else _LINE_EVERY):
+            shown = now
+            _show(app, clock(), again=sys.stdout.isatty())
+        time.sleep(0.1)
 
 
 @contextmanager
@@ -93,11 +98,13 @@ def _running(folder: Path, addresses: list[str], listen: str) -> Iterator[tuple[
         app.stop()
 
 
-def _introduction(engines: list[RecordedEngine], url: str, speed: float) -> str:
-    names = " and ".join(engine.name for engine in engines)
+def _introduction(engines: list[EngineServer], url: str, speed: float) -> str:
+    names = " and ".join(engine.recorded.name for engine in engines)
+    pages = " and ".join(f"http://{engine.address}/metrics" for engine in engines)
     return (
         f"Playing a recording of {names} at {speed:g} times its speed.\n"
         f"Watch the four questions live on {url}/ ; the metrics are on {url}/metrics .\n"
+        f"The engines' own pages: {pages} . Ctrl-C ends it.\n"
     )
 
 

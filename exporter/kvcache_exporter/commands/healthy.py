@@ -44,7 +44,7 @@ def ask(host: str, port: int, timeout: float) -> str:
         except ConnectionResetError:  # how a port with TLS ends plain HTTP
             return _get_over_tls(host, port, timeout)
     except (OSError, http.client.HTTPException) as error:
-        reason = str(error) or type(error).__name__
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise KVCacheError(
             f"{host}:{port}: no answer from {_PATH}: {reason}; is the exporter running, and is this what "
             "--web.listen-address of serve says?"

@@ -1,6 +1,7 @@
 """`inspect`: what the exporter makes of one page, and what it looked for in vain."""
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from kvcache_exporter.exposition import exposition
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.fetch import Fetcher
 from kvcache_exporter.scrape.plan import Plan
+
+_ADDRESS = re.compile(r"[\w.-]+:\d+")
 
 
 def add(subparsers: Subparsers) -> None:
@@ -46,7 +49,15 @@ def _read(page: str) -> tuple[str, bytes]:
         return urlsplit(page).netloc.rpartition("@")[2], Fetcher(page, timeout=10.0).fetch()
     if page == "-":
         return "stdin", sys.stdin.buffer.read()
-    return Path(page).name, Path(page).read_bytes()
+    try:
+        return Path(page).name, Path(page).read_bytes()
+    except OSError as error:
+        hint = (
+            f"for an engine write http://{page}/metrics"
+            if _ADDRESS.fullmatch(page)
+            else "give a URL or a file"
+        )
+        raise KVCacheError(f"{page}: {error.strerror}; {hint}") from None
 
 
 def _table(plan: Plan, collector: TargetCollector) -> Iterator[str]:

@@ -81,11 +81,16 @@ def _request_fields(record: RequestRecord) -> dict[str, object]:
         record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, FullHit()
     )
     return {
-        "ttft_seconds": record.ttft_seconds,
-        "duration_seconds": record.duration_seconds,
+        "ttft_seconds": _microseconds(record.ttft_seconds),
+        "duration_seconds": _microseconds(record.duration_seconds),
         "outcome": outcome,
         "status": record.status,
     }
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    """Differences of Unix times are not exact beyond that."""
+    return None if seconds is None else round(seconds, 6)
 
 
 def _json_line(source: str, record: RequestRecord | Aggregate) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.commands.progress import Progress
 from kvcache_exporter.commands.report_text import report_text
+from kvcache_exporter.config.document import did_you_mean, quote
 from kvcache_exporter.errors import KVCacheError, RecordError
 from kvcache_exporter.requests.bands import Bands
 from kvcache_exporter.requests.files import read_lines
@@ -18,6 +19,8 @@ from kvcache_exporter.requests.formats.grouping import template_problem
 from kvcache_exporter.requests.formats.seen import Seen
 from kvcache_exporter.requests.prices import load_prices
 from kvcache_exporter.requests.report import Report
+
+_NAMES = sorted(form.name for form in FORMATS if form.name != "custom")
 
 
 def add(subparsers: Subparsers) -> None:
@@ -41,8 +44,9 @@ def add(subparsers: Subparsers) -> None:
 
 
 def add_format_arguments(parser: argparse.ArgumentParser) -> None:
-    names = sorted(form.name for form in FORMATS if form.name != "custom")
-    parser.add_argument("--format", choices=names, default="auto", metavar="F", help=", ".join(names))
+    parser.add_argument(
+        "--format", type=_format, default="auto", metavar="F", help=f"{', '.join(_NAMES)} (default auto)"
+    )
     parser.add_argument(
         "--group-by",
         default="",
@@ -57,6 +61,14 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="prompt lengths, in tokens, that split every group into bands, such as 1024,8192",
     )
+
+
+def _format(text: str) -> str:
+    if text not in _NAMES:
+        raise argparse.ArgumentTypeError(
+            f"there is no format {quote(text)}{did_you_mean(text, _NAMES)}; --help lists them"
+        )
+    return text
 
 
 def _group_by(text: str) -> str:
@@ -113,6 +125,10 @@ def decoded(
 
 def _nothing(arguments: argparse.Namespace, report: Report) -> str:
     reasons = ", ".join(f"{n} x {reason}" for reason, n in report.failures.most_common())
-    found = f" ({reasons})" if reasons else ""
-    advice = "name it with --format" if arguments.format == "auto" else f"is it really {arguments.format}?"
-    return f"{', '.join(arguments.files)}: no request record found{found}; {advice}"
+    if not reasons:
+        return f"{', '.join(arguments.files)}: empty, so there is nothing to report"
+    if arguments.format == "auto":
+        advice = "no known format fits; name one with --format, docs/logs.md lists them"
+    else:
+        advice = f"is it really {arguments.format}?"
+    return f"{', '.join(arguments.files)}: no request record found ({reasons}); {advice}"

@@ -91,7 +91,7 @@ class Document:
             with self.path.open("rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
-            raise self._unreadable(f"cannot be read: {error.strerror}") from None
+            raise self._unreadable(f"cannot be read: {error.strerror}; give a readable YAML file") from None
         if len(data) > MAX_FILE_BYTES:
             raise self._unreadable(
                 f"larger than {MAX_FILE_BYTES} bytes; list targets in files (`file`) instead"

@@ -66,7 +66,7 @@ def _rate(value: float | None) -> str:
 
 def _age(collector: TargetCollector, now: float) -> str:
     if not collector.up:
-        return f"down: {collector.last_error}"
+        return f"down: {collector.last_error}" if collector.last_error else "not asked yet"
     life = collector.cold.lifecycle.life
     age = collector.cold.lifecycle.age(now)
     parts = [
@@ -83,5 +83,5 @@ def _largest(samples: Iterable[Sample], metric: Metric) -> float | None:
 
 
 def _name(collector: TargetCollector) -> str:
-    engine = collector.engine.name if collector.engine else "?"
-    return f"{engine} {collector.who.target}"
+    engine = f"{collector.engine.name} " if collector.engine else ""
+    return f"{engine}{collector.who.target}"

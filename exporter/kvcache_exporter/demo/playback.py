@@ -87,6 +87,7 @@ class EngineServer:
 
     def __init__(self, engine: RecordedEngine, clock: Callable[[], float], speed: float = 1.0) -> None:
         """`clock` gives the time in the recording."""
+        self.recorded = engine
 
         def started_now(match: re.Match[bytes]) -> bytes:
             """The recorded process start, moved so that the engine's age is right as the page is served."""

@@ -112,8 +112,9 @@ def load_prices(path: Path, as_of: date | None = None) -> Prices:
         data = json.loads(path.read_bytes())
         changed = path.stat().st_mtime
     except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise PricesError(
-            f"{path}: cannot read prices: {error}; expected the JSON of LiteLLM's price table"
+            f"{path}: cannot read prices: {reason}; expected the JSON of LiteLLM's price table"
         ) from error
     if not isinstance(data, dict):
         raise PricesError(

@@ -132,7 +132,8 @@ class Fetcher:
             hint = "check bearer_token_file, basic_auth or the client certificate of this group"
             raise self._error("credentials", f"HTTP status {status}; {hint}")
         if status != 200:
-            raise self._error("http_status", f"HTTP status {status}, expected 200; check path and port")
+            hint = "see the engine's own log" if status >= 500 else "check path and port"
+            raise self._error("http_status", f"HTTP status {status}, expected 200; {hint}")
         content_type = headers.get("Content-Type", "").strip().lower()
         if content_type.startswith(_NOT_METRICS):
             shown = content_type.partition(";")[0][:40]

@@ -1,6 +1,7 @@
 """The HTTP server: uvicorn in a thread of its own, on a socket that is bound at once."""
 
 import asyncio
+import errno
 import functools
 import logging
 import os
@@ -23,6 +24,11 @@ GRACE_SECONDS = 5
 """How long running requests may take to end once the server is told to stop."""
 
 _FLAG = "--web.listen-address"
+_ADVICE = {
+    errno.EADDRINUSE: f"stop what uses it or choose another {_FLAG}",
+    errno.EADDRNOTAVAIL: f"this machine has no such address; give one of its own to {_FLAG}, or only :PORT",
+    errno.EACCES: f"ports below 1024 take root or CAP_NET_BIND_SERVICE; choose a higher one in {_FLAG}",
+}
 
 
 class WebServer:
@@ -135,8 +141,8 @@ def listen_on(address: str) -> socket.socket:
     except OSError as error:
         # Not error.strerror: create_server puts the address into it once more.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        message = f"cannot listen on {address}: {reason}; stop what uses it or choose another {_FLAG}"
-        raise KVCacheError(message) from error
+        advice = _ADVICE.get(error.errno or 0, f"choose another {_FLAG}")
+        raise KVCacheError(f"cannot listen on {address}: {reason}; {advice}") from error
     # Connections inherit it; asyncio only sets it where the protocol is named, and here it is 0.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
