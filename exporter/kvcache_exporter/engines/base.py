@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.catalogue import Kind, Metric
 
 Part = Literal["", "sum", "count"]
 Where = tuple[tuple[str, tuple[str, ...]], ...]
+HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
+_SUFFIXES: dict[Kind, tuple[str, ...]] = {"counter": ("_total", ""), "gauge": ("",), "info": ("",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,15 @@ class Source:
     """The name stands on the page without the engine's prefix: its web server counts it."""
     unranked: bool = False
     """The first of the engine's rank labels does not say which rank counted."""
+
+
+def source_names(source: Source, kind: Kind) -> tuple[str, ...]:
+    """Sample names that a source can have, best first."""
+    if source.part:
+        return (f"{source.family}_{source.part}",)
+    if kind == "histogram":
+        return tuple(source.family + part for part in HISTOGRAM_PARTS)
+    return tuple(source.family + suffix for suffix in _SUFFIXES[kind])
 
 
 @dataclass(frozen=True, slots=True)

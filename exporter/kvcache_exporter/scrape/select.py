@@ -5,14 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kvcache_exporter.catalogue import Kind
-from kvcache_exporter.engines.base import Engine, Source
+from kvcache_exporter.engines.base import Engine, Source, source_names
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.model import RawSeries
 from kvcache_exporter.windows import Terms
 
 PROCESS_START = "process_start_time_seconds"
-_SUFFIXES: dict[Kind, tuple[str, ...]] = {"counter": ("_total", ""), "gauge": ("",), "info": ("",)}
-_HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
 
 class Key(NamedTuple):
@@ -20,15 +18,6 @@ class Key(NamedTuple):
 
     model_name: str
     rank: str
-
-
-def source_names(source: Source, kind: Kind) -> tuple[str, ...]:
-    """Sample names that a source can have, best first."""
-    if source.part:
-        return (f"{source.family}_{source.part}",)
-    if kind == "histogram":
-        return tuple(source.family + part for part in _HISTOGRAM_PARTS)
-    return tuple(source.family + suffix for suffix in _SUFFIXES[kind])
 
 
 def wanted_names(engines: Iterable[Engine]) -> frozenset[bytes]:

@@ -1,0 +1,77 @@
+"""What rules ask of a page as a whole: whose it is, its only model, whether it has several ranks."""
+
+from collections.abc import Iterable, Iterator
+
+from kvcache_exporter import catalogue as c
+from kvcache_exporter.direct.promql import (
+    PAGE,
+    SEEN,
+    DirectRule,
+    Scope,
+    by,
+    first_of,
+    label_replace,
+    on,
+    sample_names,
+    selector,
+    with_first,
+)
+from kvcache_exporter.engines.base import Engine, Source
+
+UP = "up"
+"""Prometheus's own series of every scrape."""
+_MODELS = "process:kvcache_direct_models:group"
+_RANKS = "process:kvcache_direct_ranks:count"
+_ANY = Source("")
+_MARKERS = (c.RUNNING_REQUESTS, c.ENGINE_REQUESTS, c.PROMPT_TOKENS, c.USAGE_RATIO)
+
+
+def marker(engine: Engine, scope: Scope, *matchers: str) -> str:
+    """Series by which a page is known to be the engine's."""
+    rules = [rule for rule in engine.rules if rule.metric in _MARKERS or not engine.serves]
+    names = [
+        name
+        for rule in rules
+        for source in rule.sources
+        for name in sample_names(
+            engine, source, rule.metric.kind, "_count" if rule.metric.kind == "histogram" else ""
+        )
+        if not source.bare
+    ]
+    return selector(engine, tuple(dict.fromkeys(names)), _ANY, scope, *matchers)
+
+
+def page_rules(engines: Iterable[Engine], scope: Scope) -> Iterator[DirectRule]:
+    """What the other rules join with; an engine comes before what may stand beside it."""
+    process = on(scope.process)
+    ordered = sorted(engines, key=lambda engine: not engine.serves)
+    yield DirectRule(SEEN, first_of(*(_seen(engine, scope) for engine in ordered), match=process))
+    yield DirectRule(_MODELS, first_of(*(_models(engine, scope) for engine in ordered), match=process))
+    if ranked := [_ranks(engine, scope) for engine in ordered if engine.sole_rank_is_none]:
+        yield DirectRule(_RANKS, first_of(*ranked, match=process))
+    yield DirectRule(PAGE, _page(scope, ranked=bool(ranked)))
+
+
+def _seen(engine: Engine, scope: Scope) -> str:
+    scraped = f"timestamp({scope.selected(UP)}) and {on(scope.process)} {marker(engine, scope)}"
+    return label_replace(by("max", scope.process, scraped), "engine", engine.name)
+
+
+def _models(engine: Engine, scope: Scope) -> str:
+    model = with_first(marker(engine, scope), "sole_model", engine.model_labels)
+    return label_replace(by("group", (*scope.process, "sole_model"), model), "engine", engine.name)
+
+
+def _ranks(engine: Engine, scope: Scope) -> str:
+    rank = engine.rank_labels[0]
+    each = by("group", (*scope.process, rank), marker(engine, scope, f'{rank}!=""'))
+    return f"{by('count', scope.process, each)} > 1"
+
+
+def _page(scope: Scope, *, ranked: bool) -> str:
+    process, models = on(scope.process), f'{_MODELS}{{sole_model!=""}}'
+    one = f"({models} unless {process} {by('count', scope.process, models)} > 1)"
+    page = first_of(one, by("group", (*scope.process, "engine"), SEEN), match=process)
+    if not ranked:
+        return page
+    return first_of(label_replace(f"({page}) and {process} {_RANKS}", "ranks", "many"), page, match=process)

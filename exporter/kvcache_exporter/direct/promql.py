@@ -1,0 +1,114 @@
+"""Pieces of PromQL over raw engine pages: selectors, and the labels that the exporter's series carry.
+
+Everything is in the intersection of Prometheus 2.42, 3 and VictoriaMetrics. A process is what one job scrapes
+at one instance: series are added up within it and nowhere else.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kvcache_exporter.catalogue import Kind
+from kvcache_exporter.engines.base import Engine, Source, source_names
+
+SEEN = "process:kvcache_direct_seen:timestamp"
+"""When a process last gave a page of the `engine`, Unix seconds; only while it does."""
+PAGE = "process:kvcache_direct_page:info"
+"""1 for each process and its `engine`: `sole_model` is its only model, `ranks` is "many" if it has several."""
+
+_NO_JOB = 'job=""'
+
+
+class DirectRule(NamedTuple):
+    """A recording rule over raw series, with the labels that it adds."""
+
+    record: str
+    expr: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the user's Prometheus calls things."""
+
+    target_labels: tuple[str, ...] = ("instance",)
+    """Labels that name a target, joined with slashes."""
+    keep: tuple[str, ...] = ("cluster",)
+    """Labels that every series keeps."""
+    selector: str = ""
+    """More matchers for raw engine series."""
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        return (*self.keep, "target")
+
+    @property
+    def process(self) -> tuple[str, ...]:
+        return (*self.keep, "job", "instance")
+
+    def selected(self, name: str) -> str:
+        """A selector of a series that belongs to no engine."""
+        return f"{name}{{{self.selector}}}" if self.selector else name
+
+    def named(self, expression: str) -> str:
+        """The expression with the label `target`."""
+        return label_join(expression, "target", "/", self.target_labels)
+
+
+def made(metric_name: str, *matchers: str) -> str:
+    """A selector of what a direct rule recorded: an exporter's page, scraped beside it, would have a job."""
+    return f"{metric_name}{{{', '.join((_NO_JOB, *matchers))}}}"
+
+
+def by(operator: str, labels: tuple[str, ...], expression: str) -> str:
+    return f"{operator} by ({', '.join(dict.fromkeys(labels))}) ({expression})"
+
+
+def on(labels: tuple[str, ...]) -> str:
+    return f"on ({', '.join(labels)})"
+
+
+def label_join(expression: str, label: str, separator: str, sources: tuple[str, ...]) -> str:
+    quoted = ", ".join(f'"{source}"' for source in sources)
+    return f'label_join({expression}, "{label}", "{separator}", {quoted})'
+
+
+def label_replace(expression: str, label: str, value: str, source: str = "", pattern: str = "") -> str:
+    return f'label_replace({expression}, "{label}", "{value}", "{source}", "{pattern}")'
+
+
+def with_first(expression: str, label: str, sources: tuple[str, ...]) -> str:
+    """The label takes the first of these that is not empty."""
+    if sources == (label,):
+        return expression
+    joined = label_join(expression, label, ";", sources)
+    return label_replace(joined, label, "$1", label, ";*([^;]*).*") if sources[1:] else joined
+
+
+def first_of(*expressions: str, match: str = "") -> str:
+    """`A or B`: each label set from the first expression that has it."""
+    return f" or {match} ".join(expressions) if match else "\nor ".join(expressions)
+
+
+def selector(engine: Engine, names: tuple[str, ...], source: Source, scope: Scope, *more: str) -> str:
+    """The engine's own series of these names (prefix and all) that pass the source's conditions."""
+    own = [f'{label}=""' for label in engine.foreign_labels]
+    own += [f'{engine.own_label}!=""'] if engine.own_label else []
+    matchers = [*(_accepts(label, values) for label, values in source.where), *own, *more, scope.selector]
+    chosen = ", ".join(filter(None, matchers))
+    if len(names) > 1:
+        return f"{{{', '.join(filter(None, (_named_any(names), chosen)))}}}"
+    return f"{names[0]}{{{chosen}}}" if chosen else names[0]
+
+
+def sample_names(engine: Engine, source: Source, kind: Kind, part: str = "") -> tuple[str, ...]:
+    """Names on pages; `part` is that of a histogram."""
+    plain = (source.family + part,) if part else source_names(source, kind)
+    return tuple(p + name for name in plain for p in (("",) if source.bare else engine.prefixes))
+
+
+def _named_any(names: tuple[str, ...]) -> str:
+    return f'__name__=~"{"|".join(names)}"'
+
+
+def _accepts(label: str, values: tuple[str, ...]) -> str:
+    return f'{label}="{values[0]}"' if len(values) == 1 else f'{label}=~"{"|".join(values)}"'
