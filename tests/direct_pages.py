@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines import ENGINES
-from kvcache_exporter.exposition import escape, exposition
+from kvcache_exporter.exposition import escape
 from kvcache_exporter.model import Distribution, Sample
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.lines import parse_line

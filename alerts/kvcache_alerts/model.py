@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["number", "ratio", "duration", "severity", "edge", "switch", "names", "url", "matchers"]
+Kind = Literal[
+    "number", "ratio", "duration", "severity", "edge", "switch", "names", "url", "matchers", "words"
+]
 SEVERITIES = ("critical", "warning", "info")
+Rule = dict[str, object]
+"""One rule as Prometheus reads it."""
 Board = Literal[
     "kvcache-overview", "kvcache-pressure", "kvcache-cold-start", "kvcache-requests", "kvcache-exporter"
 ]

@@ -29,6 +29,19 @@ GLOBAL = (
         "interval", "30s", "Twice per usual scrape interval of a minute, with room for bursts.", "duration"
     ),
 )
+DIRECT = (
+    Parameter(
+        "target_label",
+        "instance",
+        "Labels of the scrape that name a process, joined by slashes: on Kubernetes namespace, pod.",
+        "names",
+    ),
+    Parameter(
+        "engine_selector", "", "Engines' own names are found anywhere; job=~... makes it cheaper.", "matchers"
+    ),
+    Parameter("engines", "", "All tables; vllm alone makes shorter rules.", "words"),
+)
+"""Those of rules that read engines' own pages."""
 _ENABLED = Parameter("enabled", "true", "All alerts are on.", "switch")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
@@ -36,6 +49,7 @@ _MATCHER = rf'{LABEL}\s*(=|!=|=~|!~)\s*"([^"\\]|\\.)*"'
 PATTERNS: Mapping[Kind, str] = {
     "duration": r"(\d+(ms|s|m|h|d|w|y))+",
     "names": rf"({LABEL}(, ?{LABEL})*)?",
+    "words": r"([a-z][a-z0-9-]*(, ?[a-z][a-z0-9-]*)*)?",
     "url": r"https?://[^\s{}\"]+",
     "matchers": rf"({_MATCHER}(,\s*{_MATCHER})*)?",
 }
@@ -65,6 +79,7 @@ _CHECKS: Mapping[Kind, tuple[Callable[[str], object], str]] = {
         re.compile(PATTERNS["names"]).fullmatch,
         "label names with commas, such as cluster",
     ),
+    "words": (re.compile(PATTERNS["words"]).fullmatch, "names with commas, such as vllm, sglang"),
     "url": (re.compile(PATTERNS["url"]).fullmatch, "an address that begins with http:// or https://"),
     "matchers": (re.compile(PATTERNS["matchers"]).fullmatch, 'matchers, such as job="kvcache"'),
 }
@@ -89,9 +104,11 @@ def own(alert: Alert) -> tuple[Parameter, ...]:
     return (*alert.parameters, _ENABLED)
 
 
-def settings(alerts: Iterable[Alert], overrides: Mapping[str, str]) -> Settings:
+def settings(
+    alerts: Iterable[Alert], overrides: Mapping[str, str], more: Iterable[Parameter] = ()
+) -> Settings:
     """Defaults with the overrides in; ValueError for an unknown key or a value that cannot be."""
-    known = {p.name: p for p in GLOBAL} | {f"{a.name}.{p.name}": p for a in alerts for p in own(a)}
+    known = {p.name: p for p in (*GLOBAL, *more)} | {f"{a.name}.{p.name}": p for a in alerts for p in own(a)}
     values, extra = {key: p.default for key, p in known.items()}, {}
     for key, value in overrides.items():
         if key.startswith(EXTRA_LABELS):

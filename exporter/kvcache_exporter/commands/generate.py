@@ -3,9 +3,11 @@
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from kvcache_exporter.commands.arguments import Subparsers
+from kvcache_exporter.direct import direct_rules
 from kvcache_exporter.errors import ConfigError
 
 Files = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -20,8 +22,17 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("what", choices=("dashboards", "rules"))
     parser.add_argument("--out", type=Path, metavar="D", help="the folder to write into; made if missing")
+    add_direct(parser)
     add_settings(parser)
     parser.set_defaults(run=run)
+
+
+def add_direct(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--direct",
+        action="store_true",
+        help="rules that also make the series of engines from their own pages, scraped without an exporter",
+    )
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +55,15 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    made = dashboards(arguments.settings) if arguments.what == "dashboards" else rules(arguments.settings)
+    if arguments.direct and arguments.what != "rules":
+        raise ConfigError(
+            ["--direct: only rules can do without the exporter; boards are the same either way"]
+        )
+    made = (
+        dashboards(arguments.settings)
+        if arguments.what == "dashboards"
+        else rules(arguments.settings, direct=arguments.direct)
+    )
     if len(made) == 1 and arguments.out is None:
         print(*made.values(), end="")
         return 0
@@ -63,11 +82,11 @@ def dashboards(settings: list[tuple[str, str]]) -> Mapping[str, str]:
     return _made(files, settings)
 
 
-def rules(settings: list[tuple[str, str]]) -> Mapping[str, str]:
+def rules(settings: list[tuple[str, str]], *, direct: bool = False) -> Mapping[str, str]:
     """The rules' files ({name: YAML}) under these settings."""
     from kvcache_alerts.write import files  # noqa: PLC0415
 
-    return _made(files, settings)
+    return _made(partial(files, direct=direct_rules if direct else None), settings)
 
 
 def _made(files: Files, settings: list[tuple[str, str]]) -> Mapping[str, str]:

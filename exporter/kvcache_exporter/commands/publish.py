@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvcache_exporter.commands.arguments import Subparsers
-from kvcache_exporter.commands.generate import add_settings, dashboards, rules
+from kvcache_exporter.commands.generate import add_direct, add_settings, dashboards, rules
 from kvcache_exporter.errors import ConfigError
 from kvcache_exporter.publish import prometheus
 from kvcache_exporter.publish.changes import Change
@@ -49,6 +49,7 @@ def _add_mimir(kinds: Subparsers) -> None:
     parser.add_argument(
         "--namespace", default=NAMESPACE, help=f"the rules' namespace, theirs alone (default {NAMESPACE})"
     )
+    add_direct(parser)
     parser.set_defaults(run=_mimir)
 
 
@@ -58,6 +59,7 @@ def _add_prometheus(kinds: Subparsers) -> None:
     parser.add_argument("--reload-url", metavar="U", help="Prometheus' address; POST /-/reload is sent to it")
     _add_token(parser)
     _add_changes(parser)
+    add_direct(parser)
     parser.set_defaults(run=_prometheus)
 
 
@@ -91,14 +93,14 @@ def _grafana(arguments: argparse.Namespace) -> int:
 def _mimir(arguments: argparse.Namespace) -> int:
     headers = {"X-Scope-OrgID": arguments.tenant} if arguments.tenant else {}
     ruler = Ruler(_client(arguments, arguments.url, headers), arguments.namespace)
-    groups = groups_of(rules(arguments.settings))
+    groups = groups_of(rules(arguments.settings, direct=arguments.direct))
     return _show(ruler.publish(groups, dry_run=arguments.dry_run), dry_run=arguments.dry_run)
 
 
 def _prometheus(arguments: argparse.Namespace) -> int:
     url = arguments.reload_url
     client = _client(arguments, url) if url else None
-    made = rules(arguments.settings)
+    made = rules(arguments.settings, direct=arguments.direct)
     _show(prometheus.write(arguments.file, made, dry_run=arguments.dry_run), dry_run=arguments.dry_run)
     if client and not arguments.dry_run:
         prometheus.reload(client)

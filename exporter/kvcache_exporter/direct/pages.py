@@ -7,6 +7,7 @@ from kvcache_exporter.direct.promql import (
     PAGE,
     SEEN,
     DirectRule,
+    Names,
     Scope,
     by,
     first_of,
@@ -16,7 +17,7 @@ from kvcache_exporter.direct.promql import (
     selector,
     with_first,
 )
-from kvcache_exporter.engines.base import Engine, Source
+from kvcache_exporter.engines.base import Engine, Rule, Source
 
 UP = "up"
 """Prometheus's own series of every scrape."""
@@ -29,16 +30,19 @@ _MARKERS = (c.RUNNING_REQUESTS, c.ENGINE_REQUESTS, c.PROMPT_TOKENS, c.USAGE_RATI
 def marker(engine: Engine, scope: Scope, *matchers: str) -> str:
     """Series by which a page is known to be the engine's."""
     rules = [rule for rule in engine.rules if rule.metric in _MARKERS or not engine.serves]
-    names = [
+    plain = [
         name
         for rule in rules
         for source in rule.sources
-        for name in sample_names(
-            engine, source, rule.metric.kind, "_count" if rule.metric.kind == "histogram" else ""
-        )
+        for name in sample_names(engine, source, rule.metric.kind, _count(rule)).plain
         if not source.bare
     ]
-    return selector(engine, tuple(dict.fromkeys(names)), _ANY, scope, *matchers)
+    names = Names(engine.prefixes, tuple(dict.fromkeys(plain)))
+    return selector(engine, names, _ANY, scope, *matchers)
+
+
+def _count(rule: Rule) -> str:
+    return "_count" if rule.metric.kind == "histogram" else ""
 
 
 def page_rules(engines: Iterable[Engine], scope: Scope) -> Iterator[DirectRule]:

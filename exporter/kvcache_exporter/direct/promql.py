@@ -13,7 +13,7 @@ from kvcache_exporter.engines.base import Engine, Source, source_names
 SEEN = "process:kvcache_direct_seen:timestamp"
 """When a process last gave a page of the `engine`, Unix seconds; only while it does."""
 PAGE = "process:kvcache_direct_page:info"
-"""1 for each process and its `engine`: `sole_model` is its only model, `ranks` is "many" if it has several."""
+"""1 by process and `engine`: `sole_model` is the page's only model, `ranks` is "many" if it has several."""
 
 _NO_JOB = 'job=""'
 
@@ -68,7 +68,7 @@ def on(labels: tuple[str, ...]) -> str:
 
 
 def label_join(expression: str, label: str, separator: str, sources: tuple[str, ...]) -> str:
-    quoted = ", ".join(f'"{source}"' for source in sources)
+    quoted = ", ".join(map(_quoted, sources))
     return f'label_join({expression}, "{label}", "{separator}", {quoted})'
 
 
@@ -86,28 +86,41 @@ def with_first(expression: str, label: str, sources: tuple[str, ...]) -> str:
 
 def first_of(*expressions: str, match: str = "") -> str:
     """`A or B`: each label set from the first expression that has it."""
-    return f" or {match} ".join(expressions) if match else "\nor ".join(expressions)
+    return (f"\nor {match} " if match else "\nor ").join(expressions)
 
 
-def selector(engine: Engine, names: tuple[str, ...], source: Source, scope: Scope, *more: str) -> str:
+class Names(NamedTuple):
+    """Sample names on pages: each prefix before each name."""
+
+    prefixes: tuple[str, ...]
+    plain: tuple[str, ...]
+
+    @property
+    def several(self) -> bool:
+        return len(self.prefixes) * len(self.plain) > 1
+
+
+def selector(engine: Engine, names: Names, source: Source, scope: Scope, *more: str) -> str:
     """The engine's own series of these names (prefix and all) that pass the source's conditions."""
     own = [f'{label}=""' for label in engine.foreign_labels]
     own += [f'{engine.own_label}!=""'] if engine.own_label else []
     matchers = [*(_accepts(label, values) for label, values in source.where), *own, *more, scope.selector]
     chosen = ", ".join(filter(None, matchers))
-    if len(names) > 1:
-        return f"{{{', '.join(filter(None, (_named_any(names), chosen)))}}}"
-    return f"{names[0]}{{{chosen}}}" if chosen else names[0]
+    if names.several:
+        pattern = "".join(f"({'|'.join(part)})" if part[1:] else part[0] for part in names)
+        return f"{{{', '.join(filter(None, (f'__name__=~{_quoted(pattern)}', chosen)))}}}"
+    name = names.prefixes[0] + names.plain[0]
+    return f"{name}{{{chosen}}}" if chosen else name
 
 
-def sample_names(engine: Engine, source: Source, kind: Kind, part: str = "") -> tuple[str, ...]:
-    """Names on pages; `part` is that of a histogram."""
+def sample_names(engine: Engine, source: Source, kind: Kind, part: str = "") -> Names:
+    """`part` is that of a histogram."""
     plain = (source.family + part,) if part else source_names(source, kind)
-    return tuple(p + name for name in plain for p in (("",) if source.bare else engine.prefixes))
+    return Names(("",) if source.bare else engine.prefixes, plain)
 
 
-def _named_any(names: tuple[str, ...]) -> str:
-    return f'__name__=~"{"|".join(names)}"'
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 def _accepts(label: str, values: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from kvcache_exporter.catalogue import Kind
 from kvcache_exporter.direct.promql import (
     PAGE,
+    Names,
     Scope,
     by,
     first_of,
@@ -58,9 +59,7 @@ class Reader:
         within = by(combine, (*self.scope.process, *self.key, *more), series)
         return by("max", (*self.key, *more), within)
 
-    def labelled(
-        self, source: Source, names: tuple[str, ...], *matchers: str, modelless: bool = False
-    ) -> str:
+    def labelled(self, source: Source, names: Names, *matchers: str, modelless: bool = False) -> str:
         """Raw series with target, model_name and rank beside their own labels."""
         found = self._once(source, names, *matchers)
         # Where ranks may mean nothing, and on routers' pages, some families also lack the model.
@@ -72,7 +71,7 @@ class Reader:
         sole = ("sole_model",) if asks_page else ()
         return self._ranked(source, self._modelled(self.scope.named(found), sole))
 
-    def _once(self, source: Source, names: tuple[str, ...], *matchers: str) -> str:
+    def _once(self, source: Source, names: Names, *matchers: str) -> str:
         """Of ranks that do the same work the lowest; of a family under several names the furthest."""
         every = selector(self.engine, names, source, self.scope, *matchers)
         twins = ", ".join(self.engine.twin_labels)
@@ -82,7 +81,7 @@ class Reader:
             zeros = (f'{label}=~"0?"' for label in self.engine.twin_labels)
             lowest = selector(self.engine, names, source, self.scope, *matchers, *zeros)
             every = f"{lowest} or ignoring ({twins}) {every}"
-        return f"max without ({twins}) ({every})" if twins or len(names) > 1 else every
+        return f"max without ({twins}) ({every})" if twins or names.several else every
 
     def _has_twins(self, source: Source) -> bool:
         """An engine's only twins may be those of what stands beside it under names of its own."""

@@ -1,6 +1,6 @@
 """Rules about a target as a whole: whether it is up, what it says of itself, what its page lacks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.direct.pages import UP
@@ -8,6 +8,7 @@ from kvcache_exporter.direct.promql import (
     PAGE,
     SEEN,
     DirectRule,
+    Names,
     Scope,
     by,
     first_of,
@@ -100,20 +101,21 @@ def _texts(engine: Engine, facts: list[Fact], scope: Scope) -> str:
 
 
 def _deprecated(engines: tuple[Engine, ...], scope: Scope) -> str:
-    names = {
-        engine: tuple(
-            prefix + name
-            for source in dict.fromkeys(s for s in engine.sources() if s.deprecated)
-            for name in source_names(source, "counter")
-            for prefix in engine.prefixes
-        )
-        for engine in engines
-    }
+    listed = {engine: dict.fromkeys(s for s in engine.sources() if s.deprecated) for engine in engines}
     found = [
-        scope.named(selector(engine, named, Source(""), scope)) for engine, named in names.items() if named
+        scope.named(selector(engine, Names(engine.prefixes, _any_kind(sources)), Source(""), scope))
+        for engine, sources in listed.items()
+        if sources
     ]
+    none = f"0 * {up_with(scope)}"
+    if not found:
+        return none
     present = by("group", (*scope.target, "__name__"), first_of(*found))
-    return first_of(by("count", scope.target, present), f"0 * {up_with(scope)}")
+    return first_of(by("count", scope.target, present), none)
+
+
+def _any_kind(sources: Iterable[Source]) -> tuple[str, ...]:
+    return tuple(name for source in sources for name in source_names(source, "counter"))
 
 
 def _cache_resets(engines: tuple[Engine, ...], scope: Scope) -> str:
