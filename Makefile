@@ -62,6 +62,7 @@ generate: install ## write generated files anew
 	$(BIN)/kvcache-exporter metrics > docs/metrics.md
 	$(BIN)/kvcache-exporter generate dashboards --out dashboards/generated
 	$(BIN)/python -m kvcache_alerts
+	$(BIN)/python -m kvcache_exporter.direct
 	PYTHONPATH=helm $(BIN)/python -m kvcache_chart
 
 browser: install tools ## build the page that draws the boards, and install what opens it

@@ -35,7 +35,7 @@ ALERTING, RECORDING = _rules(DEFAULT["alerting.yaml"]), _rules(DEFAULT["recordin
 BY_NAME = {alert.name: alert for alert in ALERTS}
 
 
-def _selectors(expression: str) -> list[promql_parser.VectorSelector]:
+def selectors(expression: str) -> list[promql_parser.VectorSelector]:
     found: list[promql_parser.VectorSelector] = []
 
     def visit(node: Any) -> bool:
@@ -127,7 +127,7 @@ def test_expressions_read_only_series_that_exist_with_labels_they_have() -> None
 
 def _check_names(expression: str) -> None:
     text = re.sub(r"\$(\w+)", r"\1", expression)
-    for selector in _selectors(text):
+    for selector in selectors(text):
         assert selector.name in RAW or selector.name in RECORDED | _ABOUT_THE_PROCESS, expression
         if metric := RAW.get(selector.name):
             unknown = {m.name for m in selector.matchers.matchers} - set(metric.labels) - _OUTSIDE
@@ -153,7 +153,7 @@ def test_grouping_uses_only_labels_of_the_catalogue() -> None:
 def test_recorded_series_are_recorded_before_they_are_read() -> None:
     seen: set[str] = set()
     for rule in RECORDING:
-        assert {s.name for s in _selectors(rule["expr"])} & RECORDED <= seen, rule["record"]
+        assert {s.name for s in selectors(rule["expr"])} & RECORDED <= seen, rule["record"]
         seen.add(rule["record"])
     assert len(seen) == len(RECORDING)
     for name in seen:
@@ -219,7 +219,7 @@ class TestOverrides:
         for name, text in texts.items():
             (tmp_path / name).write_text(text)
             for rule in _rules(text):
-                for found in _selectors(rule["expr"]):
+                for found in selectors(rule["expr"]):
                     ours = found.name in RAW
                     assert ours == ("env" in {m.name for m in found.matchers.matchers}) or not selector
         command = ["promtool", "check", "rules", "--lint=all", "--lint-fatal", *map(str, tmp_path.iterdir())]

@@ -15,11 +15,13 @@ from kvcache_exporter.engines.base import Engine
 def direct_rules(values: Mapping[str, str]) -> list[dict[str, object]]:
     """The rules as Prometheus reads them; `values` has the settings by name.
 
-    ValueError for an engine that has no table, or a target without a label.
+    ValueError for an engine without a table, a target without a label, or labels that may not be kept.
     """
     names = {setting: re.findall(r"[\w-]+", values[setting]) for setting in ("keep_labels", "target_label")}
     if not names["target_label"]:
         raise ValueError("target_label: name at least one label of the scrape, such as instance")
+    if "job" in names["keep_labels"]:
+        raise ValueError("keep_labels: job tells scraped series from made ones; keep another label")
     scope = Scope(tuple(names["target_label"]), tuple(names["keep_labels"]), values["engine_selector"])
     return [_as_rule(rule) for rule in compiled(chosen(values["engines"]), scope)]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.direct.promql import DirectRule, Scope, first_of, on
+from kvcache_exporter.direct.promql import DirectRule, Scope, first_of, made, on
 from kvcache_exporter.direct.series import Reader
 from kvcache_exporter.engines.base import HISTOGRAM_PARTS, Engine, Rule, Source
 
@@ -70,7 +70,8 @@ def _fill(engine: Engine, scope: Scope) -> Iterator[tuple[tuple[Metric, str], st
         capacity = ""
         if family := gauges.get(tier):
             yield (c.CAPACITY_TOKENS, tier), f"{reader.value(Source(family), 'gauge', 'max')} > 0"
-            capacity = f'{on(reader.key)} {c.CAPACITY_TOKENS.name}{{tier="{tier}"}}'
+            recorded = made(c.CAPACITY_TOKENS.name, f'tier="{tier}"')
+            capacity = f"{on(reader.key)} {recorded}"
         used, usage = known.get((c.USED_TOKENS, tier)), known.get((c.USAGE_RATIO, tier))
         from_usage = f"({usage})\n* {capacity}" if usage and capacity else ""
         from_used = f"clamp_max(({used})\n/ {capacity}, 1)" if used and capacity else ""

@@ -1,0 +1,8 @@
+"""Writes the generated part of docs/direct.md anew, in the project's folder."""
+
+from pathlib import Path
+
+from kvcache_exporter.direct.document import document
+
+page = Path("docs/direct.md")
+page.write_text(document(page.read_text()))
