@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kvcache_exporter import catalogue as c
@@ -18,25 +19,34 @@ STEP = 15
 class Target(NamedTuple):
     """Pages of one process, one every STEP seconds, and the labels that its scrape gives them."""
 
-    pages: Sequence[bytes]
+    pages: Sequence[bytes | None]
+    """None where it does not answer."""
     instance: str = "replica-0:8000"
     job: str = "llm"
     namespace: str = "prod"
+    more: Mapping[str, str] = MappingProxyType({})
 
 
 def input_series(targets: Iterable[Target]) -> list[dict[str, str]]:
     """Every sample of the pages, `up` included; a series ends where a page does not have it."""
     found: dict[str, list[str]] = {}
     for target in targets:
-        scraped = {"job": target.job, "instance": target.instance, "namespace": target.namespace}
+        scraped = {
+            "job": target.job,
+            "instance": target.instance,
+            "namespace": target.namespace,
+        } | target.more
         for at, page in enumerate(target.pages):
-            lines = [("up", (), 1.0), *_samples(page)]
+            lines = [("up", (), float(page is not None)), *_samples(page or b"")]
             for name, labels, value in lines:
                 # As a scrape that does not honour labels: those of the target win.
                 own = {f"exported_{k}" if k in scraped else k: v for k, v in labels}
                 values = found.setdefault(selector(name, own | scraped), [])
-                values += ["_"] * (at - len(values))
+                missing = "stale" if values else "_"
+                values += [missing] * (at - len(values))
                 values += [repr(value)] if len(values) == at else []
+        for ended in found.values():
+            ended += ["stale"] * (len(target.pages) - len(ended))
     return [{"series": series, "values": " ".join(values)} for series, values in found.items()]
 
 
@@ -59,7 +69,7 @@ def collected(target: Target) -> list[Sample]:
     """What the exporter shows after the last page."""
     collector = TargetCollector(target.instance, ENGINES, namespace=target.namespace, request_metrics=False)
     for at, page in enumerate(target.pages):
-        collector.page(page, float(STEP * at))
+        collector.page(page or b"", float(STEP * at))
     return collector.samples
 
 
