@@ -31,11 +31,8 @@ def input_series(targets: Iterable[Target]) -> list[dict[str, str]]:
     """Every sample of the pages, `up` included; a series ends where a page does not have it."""
     found: dict[str, list[str]] = {}
     for target in targets:
-        scraped = {
-            "job": target.job,
-            "instance": target.instance,
-            "namespace": target.namespace,
-        } | target.more
+        scraped = {"job": target.job, "instance": target.instance, "namespace": target.namespace}
+        scraped.update(target.more)
         for at, page in enumerate(target.pages):
             lines = [("up", (), float(page is not None)), *_samples(page or b"")]
             for name, labels, value in lines:
@@ -45,8 +42,8 @@ def input_series(targets: Iterable[Target]) -> list[dict[str, str]]:
                 missing = "stale" if values else "_"
                 values += [missing] * (at - len(values))
                 values += [repr(value)] if len(values) == at else []
-        for ended in found.values():
-            ended += ["stale"] * (len(target.pages) - len(ended))
+        for seen in found.values():
+            seen.extend(["stale"] * (len(target.pages) - len(seen)))
     return [{"series": series, "values": " ".join(values)} for series, values in found.items()]
 
 
