@@ -51,7 +51,7 @@ def test_several_files_without_out_go_into_the_current_folder(
 def test_a_single_file_goes_to_standard_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(generate, "rules", lambda _: {"one.yaml": "groups: []\n"})
+    monkeypatch.setattr(generate, "rules", lambda _, *, direct: {"one.yaml": "groups: []\n"})
     assert main(["generate", "rules"]) == 0
     assert capsys.readouterr().out == "groups: []\n"
 

@@ -13,11 +13,10 @@ from kvcache_exporter.direct.promql import (
     first_of,
     label_replace,
     on,
-    sample_names,
     selector,
     with_first,
 )
-from kvcache_exporter.engines.base import Engine, Rule, Source
+from kvcache_exporter.engines.base import Engine, Rule, Source, source_names
 
 UP = "up"
 """Prometheus's own series of every scrape."""
@@ -27,22 +26,36 @@ _ANY = Source("")
 _MARKERS = (c.RUNNING_REQUESTS, c.ENGINE_REQUESTS, c.PROMPT_TOKENS, c.USAGE_RATIO)
 
 
-def marker(engine: Engine, scope: Scope, *matchers: str) -> str:
-    """Series by which a page is known to be the engine's."""
+def marker(engine: Engine, scope: Scope) -> str:
+    """Series by which a page is known to be the engine's: few, where it has something that every page has."""
     rules = [rule for rule in engine.rules if rule.metric in _MARKERS or not engine.serves]
-    plain = [
+    return _selector(engine, _names_of(rules), scope)
+
+
+def _everything(engine: Engine, scope: Scope, *matchers: str) -> str:
+    """All series that the table reads, of a histogram its count."""
+    plain = [name for s in engine.sources() if not s.bare for name in source_names(s, "counter")]
+    facts = (fact.family for fact in engine.facts)
+    names = [*_names_of(engine.rules), *plain, *facts, *engine.process_families]
+    return _selector(engine, names, scope, *matchers)
+
+
+def _names_of(rules: Iterable[Rule]) -> list[str]:
+    return [
         name
         for rule in rules
         for source in rule.sources
-        for name in sample_names(engine, source, rule.metric.kind, _count(rule)).plain
         if not source.bare
+        for name in (
+            (f"{source.family}_count",)
+            if rule.metric.kind == "histogram"
+            else source_names(source, rule.metric.kind)
+        )
     ]
-    names = Names(engine.prefixes, tuple(dict.fromkeys(plain)))
-    return selector(engine, names, _ANY, scope, *matchers)
 
 
-def _count(rule: Rule) -> str:
-    return "_count" if rule.metric.kind == "histogram" else ""
+def _selector(engine: Engine, plain: Iterable[str], scope: Scope, *matchers: str) -> str:
+    return selector(engine, Names(engine.prefixes, tuple(dict.fromkeys(plain))), _ANY, scope, *matchers)
 
 
 def page_rules(engines: Iterable[Engine], scope: Scope) -> Iterator[DirectRule]:
@@ -62,13 +75,15 @@ def _seen(engine: Engine, scope: Scope) -> str:
 
 
 def _models(engine: Engine, scope: Scope) -> str:
-    model = with_first(marker(engine, scope), "sole_model", engine.model_labels)
+    # A table that asks for the only rank looks at whole pages, for families that lack either.
+    series = _everything(engine, scope) if engine.sole_rank_is_none else marker(engine, scope)
+    model = with_first(series, "sole_model", engine.model_labels)
     return label_replace(by("group", (*scope.process, "sole_model"), model), "engine", engine.name)
 
 
 def _ranks(engine: Engine, scope: Scope) -> str:
     rank = engine.rank_labels[0]
-    each = by("group", (*scope.process, rank), marker(engine, scope, f'{rank}!=""'))
+    each = by("group", (*scope.process, rank), _everything(engine, scope, f'{rank}!=""'))
     return f"{by('count', scope.process, each)} > 1"
 
 
