@@ -162,7 +162,7 @@ def test_groups_of_one_name_are_refused() -> None:
 def test_the_command_sends_tenant_and_token(
     server: FakeRuler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(publish, "rules", lambda _: FILES)
+    monkeypatch.setattr(publish, "rules", lambda _, *, direct: FILES)
     monkeypatch.setenv("KVCACHE_TOKEN", "abc")
     assert main(["publish", "mimir", "--url", server.url, "--tenant", "team-a"]) == 0
     assert capsys.readouterr().out.endswith("done: 2 create\n")
@@ -222,7 +222,7 @@ def test_a_refused_reload_says_what_state_this_leaves(status: int, text: str, me
 def test_the_command_reloads_but_not_in_a_dry_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(publish, "rules", lambda _: FILES)
+    monkeypatch.setattr(publish, "rules", lambda _, *, direct: FILES)
     with closing(ApiServer(lambda _: Answer(200))) as server:
         command = ["publish", "prometheus", "--file", str(tmp_path), "--reload-url", server.url]
         assert main([*command, "--dry-run"]) == 0

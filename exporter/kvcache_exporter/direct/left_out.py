@@ -16,6 +16,7 @@ LEFT_OUT: Mapping[Metric, str] = {
     c.TARGET_RESTARTS: _LIFE,
     c.WARM: _LIFE,
     c.WARMUP_DURATION: _LIFE,
+    c.PROBE_FAILED: "Stands on /probe alone.",
     c.DATA_ANOMALIES: "Compares several pairs of counters over time, series by series.",
     c.TOKEN_HIT_RATIO: _WINDOW,
     c.REQUEST_HIT_RATIO: _WINDOW,
