@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache_exporter import catalogue as c
-from kvcache_exporter.app import App, read_config
+from kvcache_exporter.app import App
 from kvcache_exporter.cli import main
 from kvcache_exporter.errors import ConfigError, RecordError
 from kvcache_exporter.model import RequestRecord
@@ -17,6 +17,7 @@ from kvcache_exporter.requests.bands import Bands
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import template_problem
+from kvcache_exporter.settings import read_config
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
 

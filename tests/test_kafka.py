@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from kafka_cluster import LINE, PARTITIONS, Cluster, cluster, comes, reader, total
 from kvcache_exporter import catalogue as c
-from kvcache_exporter.app import App, read_config
+from kvcache_exporter.app import App
 from kvcache_exporter.errors import ConfigError
 from kvcache_exporter.requests.kafka import source as source_module
 from kvcache_exporter.requests.kafka.messages import lines_of
 from kvcache_exporter.requests.kafka.offsets import Claims, Resume, Standing, resume
 from kvcache_exporter.requests.kafka.source import KafkaSource
+from kvcache_exporter.settings import read_config
 from kvcache_exporter.state import StateStore
 
 

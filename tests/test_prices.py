@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache_exporter import catalogue as c
-from kvcache_exporter.app import App, read_config
+from kvcache_exporter.app import App
 from kvcache_exporter.cli import main
 from kvcache_exporter.errors import ConfigError, PricesError
 from kvcache_exporter.model import RequestRecord
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices, load_prices
+from kvcache_exporter.settings import read_config
 
 EXAMPLE = Path(__file__).parents[1] / "docs" / "prices-example.json"
 TABLE = json.loads(EXAMPLE.read_text())

@@ -13,12 +13,13 @@ import requests
 from processes import Engine, wait_until
 
 from kvcache_exporter import catalogue as c
-from kvcache_exporter.app import App, read_config
+from kvcache_exporter.app import App
 from kvcache_exporter.config import Address, ProbeModule
 from kvcache_exporter.config.probe_section import AllowEntry, parse_allow_entry, parse_network
 from kvcache_exporter.errors import ConfigError, ProbeError
 from kvcache_exporter.pages import ExporterPages
 from kvcache_exporter.probe import checked, timeout_of
+from kvcache_exporter.settings import read_config
 from kvcache_exporter.web import WebServer, web_server
 
 PAGE = (Path(__file__).parent / "fixtures/engines/vllm-0.32.0-plugin/page.prom").read_bytes()

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache_exporter.app import App, read_config
+from kvcache_exporter.app import App
 from kvcache_exporter.errors import ConfigError
+from kvcache_exporter.settings import read_config
 from kvcache_exporter.shard import Shard, owner, parse_index
 
 NAMES = [f"llm/vllm-{number}" for number in range(10_000)]

@@ -4,26 +4,21 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.config import Config, EventSource, load_config
-from kvcache_exporter.engines import ENGINES
-from kvcache_exporter.errors import ConfigError, KVCacheError, PricesError
+from kvcache_exporter.config import Config, EventSource
+from kvcache_exporter.errors import ConfigError, KVCacheError
 from kvcache_exporter.events.source import EventOptions
 from kvcache_exporter.events.sources import EventSources
 from kvcache_exporter.exposition import Chunk
 from kvcache_exporter.jobs import JobMaker
 from kvcache_exporter.probe import Prober
 from kvcache_exporter.request_sources import RequestSources, Source
-from kvcache_exporter.requests.formats import FORMATS
-from kvcache_exporter.requests.formats.custom import check_fields
-from kvcache_exporter.requests.formats.grouping import template_problem
-from kvcache_exporter.requests.kafka.options import NOT_INSTALLED, is_installed
-from kvcache_exporter.requests.prices import Prices, load_prices
+from kvcache_exporter.requests.prices import Prices
 from kvcache_exporter.scrape.scheduler import Scheduler
+from kvcache_exporter.settings import read_settings
 from kvcache_exporter.shard import Shard
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.summary.recorder import LONGEST_STEP, SHORTEST_STEP, Recorder
@@ -40,43 +35,6 @@ _BREATH_SECONDS = 0.005
 """Between two rounds of a backlog, so that others get their turn."""
 
 
-def read_config(path: Path, shard_index: int | None = None) -> Config:
-    """Raises ConfigError with every problem of the file and of the price table it names.
-
-    `shard_index` overrides the file's shard.index.
-    """
-    return _read(path, shard_index)[0]
-
-
-def _read(path: Path, shard_index: int | None) -> tuple[Config, Prices | None]:
-    config = load_config(
-        path,
-        engines=["auto", *(engine.name for engine in ENGINES)],
-        formats=[form.name for form in FORMATS],
-    )
-    for number, source in enumerate(config.requests):
-        if problem := template_problem(source.group_by):
-            raise ConfigError([f"{path}: requests[{number}].group_by: {problem}"])
-        if source.format == "custom":
-            try:
-                check_fields(dict(source.fields))
-            except ValueError as error:
-                raise ConfigError([f"{path}: requests[{number}].fields: {error}"]) from error
-        if source.kafka and not is_installed():
-            raise ConfigError([f"{path}: requests[{number}].kafka: {NOT_INSTALLED}"])
-    if shard_index is not None:
-        config = _with_shard(config, path, shard_index)
-    try:
-        return config, _load_prices(config)
-    except PricesError as error:
-        raise ConfigError([f"{path}: prices.file: {error}"]) from error
-
-
-def _load_prices(config: Config) -> Prices | None:
-    wanted = config.prices
-    return load_prices(Path(wanted.file), wanted.as_of) if wanted else None
-
-
 class App:
     """Everything that runs. `reload` swaps the configuration; a bad file leaves the old one in force."""
 
@@ -84,7 +42,7 @@ class App:
         """Raises ConfigError, and StateError if the state file cannot be used."""
         self.path = path
         self._shard_index = shard_index
-        self.config, self.prices = _read(path, shard_index)
+        self.config, self.prices = read_settings(path, shard_index)
         self.started = time.time()
         self.reloaded = time.time()
         """Unix time of the last configuration that was taken."""
@@ -170,7 +128,7 @@ class App:
         return None
 
     def _reread(self) -> tuple[Config, Prices | None]:
-        config, prices = _read(self.path, self._shard_index)
+        config, prices = read_settings(self.path, self._shard_index)
         if _state_path(config) != _state_path(self.config):
             raise ConfigError([f"{self.path}: state.path cannot change while running; restart"])
         return config, prices
@@ -225,14 +183,6 @@ class App:
                 self.recorder.tick(time.time(), collectors, [source.ledger for source in self.sources])
             except Exception:
                 log.exception("summary: unexpected fault; please report it")
-
-
-def _with_shard(config: Config, path: Path, index: int) -> Config:
-    count = config.shard.count
-    if index >= count:
-        expected = f"expected less than shard.count ({count}); raise it or run fewer exporters"
-        raise ConfigError([f"{path}: --shard.index: found {index}, {expected}"])
-    return replace(config, shard=replace(config.shard, index=index))
 
 
 def _shard(config: Config) -> Shard:

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kvcache_exporter.app import read_config
 from kvcache_exporter.config import parse_address
 from kvcache_exporter.config.probe_section import parse_allow_entry
 from kvcache_exporter.engines import ENGINES
@@ -30,6 +29,7 @@ from kvcache_exporter.scrape.cold import ColdWatch
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.fleet import Fleet
 from kvcache_exporter.scrape.lifecycle import ColdRule
+from kvcache_exporter.settings import read_config
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.web.auth import BasicAuth
 from kvcache_exporter.web.config import load as load_web_config

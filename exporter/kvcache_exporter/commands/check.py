@@ -2,9 +2,9 @@
 
 import argparse
 
-from kvcache_exporter.app import read_config
 from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.commands.serve import add_config_arguments
+from kvcache_exporter.settings import read_config
 
 
 def add(subparsers: Subparsers) -> None:
