@@ -11,7 +11,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 
 SOAK_SECONDS ?= 7200
 FUZZ_SECONDS ?= 300
-FUZZ_TARGETS ?= addresses config events logs page prices request state tail web_config
+FUZZ_TARGETS ?= addresses config events logs otlp page prices request state tail web_config
 
 .PHONY: help install demo test tools check format generate browser screenshots page-screenshots benchmark soak fuzz test-engines lock image image-test clean
 

@@ -497,7 +497,18 @@ def test_positions_of_files_long_gone_are_dropped(reader: Reader, log: Path) -> 
     assert set(reader.saved) == {"follower"}
 
 
-@pytest.mark.parametrize("saved", [{"f1": b"{"}, {"f1": b'{"key":1}'}, {"f1": b"[]"}, {"follower": b"{}"}])
+@pytest.mark.parametrize(
+    "saved",
+    [
+        {"f1": b"{"},
+        {"f1": b'{"key":1}'},
+        {"f1": b"[]"},
+        {"f1": b'{"key":"f1","path":"a","origin":"a","position":-1}'},
+        {"f1": b'{"key":"f1","path":"a","origin":"a","position":102,"tail":[256,"00"]}'},
+        {"f1": b'{"key":"f1","path":"a","origin":"a","head":[1000000000,"00"]}'},
+        {"follower": b"{}"},
+    ],
+)
 def test_saved_state_that_cannot_be_read_is_told(tmp_path: Path, saved: dict[str, bytes]) -> None:
     with pytest.raises(StateError, match=r"move the file at state\.path away"):
         Follower([str(tmp_path)], "end", saved)

@@ -123,6 +123,7 @@ def configure(folder: Path, logs: dict[str, Path], engine: str, leaky: str, even
         f"probe: {{modules: [{{name: m, allow: ['{leaky}'], bearer_token_file: token}}]}}\n"
         f"events: [{{target: e, endpoint: 'tcp://127.0.0.1:{events}'}}]\n"
         f"requests:\n{sources}"
+        "  - {name: spans, otlp: {}}\n"
     )
     return config
 
@@ -132,6 +133,18 @@ def publish(publisher: Publisher) -> None:
     publisher.publish(stored, {"type": TEXT, "block_hashes": [TEXT]})
     publisher.publish(["BlockStored", [3], None, [TEXT], 16, None, None, TEXT, [[TEXT]]])
     publisher.pass_on(TEXT.encode(), sent=True)
+
+
+def export(port: int) -> None:
+    """Spans, sound and broken, with prompts in attributes, events and names."""
+    spans = planted(
+        json.loads((FIXTURES / "logs/otlp_traces.jsonl").read_bytes().splitlines()[0]), everywhere=True
+    )
+    for said in (json.dumps(spans), json.dumps(spans)[:-9], TEXT):
+        headers = {"Content-Type": "application/json", "X-Planted": TEXT}
+        answer = requests.post(f"http://127.0.0.1:{port}/v1/traces", said, headers=headers, timeout=10)
+        assert MARK not in answer.text
+        assert answer.status_code in (200, 400)
 
 
 def pages(port: int, targets: list[str], probe: str) -> Iterator[tuple[str, str]]:
@@ -161,6 +174,7 @@ def test_nothing_planted_comes_out_of_the_running_exporter(tmp_path: Path, leaky
         publisher.subscribed()
         publish(publisher)
         wait_until("all logs being read", lambda: _settled(scrape(port)), 60)
+        export(port)
         unreadable = 'kvcache_events_total{target="e",event="unreadable"}'
         wait_until("the events", lambda: scrape(port).get(unreadable))
         wait_until("failures of both targets", lambda: _sum(scrape(port), "target_scrape_failures") >= 2)

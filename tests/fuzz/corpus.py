@@ -7,6 +7,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from google.protobuf.json_format import Parse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
 from fuzz.targets import SPLIT, STATE_KINDS
 from kvcache_exporter.requests.formats import FORMATS
 from kvcache_exporter.requests.formats.base import DecoderOptions, Format
@@ -46,6 +49,13 @@ def _tail() -> Iterator[bytes]:
     yield line * 3
     yield line * 3 + SPLIT + line * 5
     yield gzip.compress(line * 3) + SPLIT + gzip.compress(line * 3) + gzip.compress(line)
+
+
+def _otlp() -> Iterator[bytes]:
+    """Exports in JSON, and the same as protobuf."""
+    for line in (_FIXTURES / "logs" / "otlp_traces.jsonl").read_bytes().splitlines()[:5]:
+        yield b"t" + line[:_MOST_BYTES]
+        yield b"t" + Parse(line, ExportTraceServiceRequest(), ignore_unknown_fields=True).SerializeToString()
 
 
 def _events() -> Iterator[bytes]:

@@ -21,6 +21,9 @@ from kvcache_exporter.requests.formats import FORMATS
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.options import FollowOptions, SourceOptions
+from kvcache_exporter.requests.otlp.errors import MalformedError, TooManyError
+from kvcache_exporter.requests.otlp.messages import Encoding
+from kvcache_exporter.requests.otlp.messages import read as read_export
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import load_prices
 from kvcache_exporter.requests.source import LogSource
@@ -101,6 +104,16 @@ def tail(data: bytes) -> None:
         follower.close()
         path.unlink()
         assert taken <= 1100 * max(1, len(data)), "what is unpacked is bounded"
+
+
+def otlp(data: bytes) -> None:
+    """Bodies of exports, of a signal and in an encoding that the first byte chooses."""
+    signal: Signal = "logs" if data[:1] > b"\x7f" else "traces"
+    encodings: tuple[Encoding, ...] = ("protobuf", "json")
+    for encoding in encodings:
+        with contextlib.suppress(MalformedError, TooManyError):
+            for item in read_export(signal, encoding, data[1:], ("gen_ai.usage.input_tokens", "model")):
+                _check_entry(item)
 
 
 def events(data: bytes) -> None:
@@ -192,8 +205,11 @@ def state(data: bytes) -> None:
     for number, part in enumerate(data.split(SPLIT)[:8]):
         key, _, value = part.partition(b"=")
         store.commit({(f"{STATE_KINDS[number % 4]}/a", key.decode("latin-1")): value})
-    options = SourceOptions("a", (str(_FOLDER / "no.log"),), "end", DecoderOptions(), FullHit())
     for form in (FORMATS[len(data) % len(FORMATS)], FORMATS[-1]):
+        fields = _FIELDS if form.name == "custom" else {}
+        options = SourceOptions(
+            "a", (str(_FOLDER / "no.log"),), "end", DecoderOptions(fields=fields), FullHit()
+        )
         with contextlib.suppress(StateError):
             source = LogSource(options, form, store)
             source.poll(1.0)
@@ -204,5 +220,5 @@ def state(data: bytes) -> None:
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     target.__name__: target
-    for target in (page, logs, tail, events, config, web_config, prices, addresses, request, state)
+    for target in (page, logs, tail, otlp, events, config, web_config, prices, addresses, request, state)
 }

@@ -2,9 +2,15 @@
 
 import json
 from dataclasses import dataclass, fields
+from typing import Annotated
+
+import msgspec
 
 from kvcache_exporter.errors import StateError
 from kvcache_exporter.requests.identity import NO_PRINT, NOWHERE, TELLING_BYTES, FileId, Print
+
+Place = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""In a file, in bytes."""
 
 
 @dataclass(slots=True)
@@ -16,16 +22,16 @@ class Cursor:
     origin: str
     """Path at which the stream was first seen."""
     file: FileId = NOWHERE
-    offset: int = 0
+    offset: Place = 0
     """Where a restart begins to read: the start of the oldest record that is not complete yet."""
-    skip: int = 0
+    skip: Place = 0
     """Records after `offset` that were given already."""
-    position: int = 0
+    position: Place = 0
     """Everything before this was read."""
     head: Print = NO_PRINT
     tail: Print = NO_PRINT
     """The bytes just before `position`."""
-    compressed: int = 0
+    compressed: Place = 0
     """Compressed size of a gzipped file that was read to its end."""
     whole: bool = False
     """All that `compressed` bytes hold counts as read, and `position` is not known yet."""
@@ -55,14 +61,16 @@ class Cursor:
         values = {name: getattr(self, name) for name in FIELDS}
         return json.dumps(values, separators=(",", ":")).encode()
 
+    def __post_init__(self) -> None:
+        if self.tail.size > self.position:
+            raise ValueError("more bytes before the position than there are")
+
     @classmethod
     def decode(cls, value: bytes) -> "Cursor":
+        """Raises StateError if that is not what `encode` gave."""
         try:
-            values = json.loads(value)
-            device, inode = values.pop("file")
-            head, tail = Print(*values.pop("head")), Print(*values.pop("tail"))
-            return cls(file=(device, inode), head=head, tail=tail, **values)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            return msgspec.json.decode(value, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StateError(
                 f"a saved log position cannot be read ({error}); "
                 "move the file at state.path away to begin anew, or run the version that wrote it"

@@ -4,7 +4,9 @@ import os
 import re
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 256
@@ -18,7 +20,7 @@ NOWHERE: FileId = (0, 0)
 class Print(NamedTuple):
     """Fingerprint of a stretch of bytes; never the bytes themselves, which may hold prompt text."""
 
-    size: int = 0
+    size: Annotated[int, msgspec.Meta(ge=0, le=HEAD_BYTES)] = 0
     digest: str = ""
 
     @classmethod
