@@ -232,6 +232,6 @@ def test_no_fault_in_a_reload_ends_the_exporter(tmp_path: Path, monkeypatch: pyt
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("kvcache_exporter.app.load_config", broken)
+    monkeypatch.setattr("kvcache_exporter.settings.load_config", broken)
     assert app.reload() == "unexpected fault (ZeroDivisionError); the exporter's log has the details"
     assert not app.reload_ok
