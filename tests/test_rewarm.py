@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache_exporter.model import RequestRecord
-from kvcache_exporter.requests.rewarm import ESTABLISHED, Floor
+from kvcache_exporter.requests.ledger import Ledger
+from kvcache_exporter.requests.outcome import FullHit
+from kvcache_exporter.requests.rewarm import ESTABLISHED
 
 PREAMBLE = 2048
 
@@ -27,31 +29,33 @@ def stream(losses: set[int], count: int, other: float = 0.0, seed: int = 1) -> l
     return made
 
 
+def rewarms(records: list[RequestRecord]) -> int:
+    ledger = Ledger("s", FullHit())
+    ledger.add(records)
+    return next(iter(ledger.tallies.values())).floor.events
+
+
 @given(st.sets(st.integers(1, 400)), st.integers(0, 100))
 def test_losses_that_lie_apart_are_counted_one_by_one(losses: set[int], seed: int) -> None:
     apart: list[int] = []
     for number in sorted(losses):
         if number - (apart[-1] if apart else 0) > ESTABLISHED:
             apart.append(number)
-    floor = Floor()
-    floor.observe(stream(set(apart), 401, seed=seed))
-    assert floor.events == len(apart)
+    events = rewarms(stream(set(apart), 401, seed=seed))
+    assert events == len(apart)
 
 
 def test_requests_that_miss_together_count_once() -> None:
-    floor = Floor()
-    floor.observe([*stream(set(), 50), *[RequestRecord(5000, 0)] * 16, *stream(set(), 5)])
-    assert floor.events == 1
+    events = rewarms([*stream(set(), 50), *[RequestRecord(5000, 0)] * 16, *stream(set(), 5)])
+    assert events == 1
 
 
 def test_a_prompt_shorter_than_the_floor_says_nothing() -> None:
-    floor = Floor()
-    floor.observe([*stream(set(), 50), RequestRecord(100, 0), RequestRecord(1000, None)])
-    assert floor.events == 0
+    events = rewarms([*stream(set(), 50), RequestRecord(100, 0), RequestRecord(1000, None)])
+    assert events == 0
 
 
 def test_a_group_of_mixed_requests_is_the_documented_error() -> None:
     """Requests of another kind are taken for losses, or keep a floor from being established."""
-    floor = Floor()
-    floor.observe(stream(set(), 2000, other=0.1))
-    assert 0 < floor.events < 0.1 * 2000
+    events = rewarms(stream(set(), 2000, other=0.1))
+    assert 0 < events < 0.1 * 2000

@@ -1,5 +1,6 @@
 """Frozen values that the stages hand to each other."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -72,6 +73,29 @@ class RequestRecord(NamedTuple):
         if self.prompt_tokens is None or self.cached_tokens is None:
             return None
         return self.prompt_tokens - self.cached_tokens - (self.written_tokens or 0)
+
+
+class RequestColumns(NamedTuple):
+    """Requests of one provider, model and group in the order of their log, one column a field.
+
+    What a RequestRecord says, without an object for each; all columns are of one length.
+    """
+
+    provider: str
+    model_name: str
+    group: str
+    granule: int
+    minimum_tokens: int
+    prompt_tokens: Sequence[int | None]
+    cached_tokens: Sequence[int | None]
+    written_tokens: Sequence[int | None]
+    output_tokens: Sequence[int | None]
+    ttft_seconds: Sequence[float | None]
+    duration_seconds: Sequence[float | None]
+    written_by_ttl: Sequence[tuple[tuple[str, int], ...]]
+    diagnosis: Sequence[tuple[str, int] | None]
+    times: Collection[float | None]
+    """Timestamps in Unix seconds, in no order; equal ones may stand there once."""
 
 
 CUSTOM_PATHS = (

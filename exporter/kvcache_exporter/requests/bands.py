@@ -16,6 +16,9 @@ class Bands:
         named = (f"{low}-{high}" for low, high in zip(lows, self._edges, strict=False))
         self._names = [*named, f"{lows[-1]}+"]
 
+    def __bool__(self) -> bool:
+        return bool(self._edges)
+
     def apply(self, entries: list[Entry]) -> list[Entry]:
         """The entries with the band behind the group of each record whose prompt is known."""
         return [self._banded(entry) for entry in entries] if self._edges else entries

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import RequestRecord, Sample
+from kvcache_exporter.model import RequestColumns, RequestRecord, Sample
 from kvcache_exporter.requests.bands import Bands
 from kvcache_exporter.requests.formats.base import Decoder, Entry, Format
 from kvcache_exporter.requests.formats.seen import Seen
@@ -52,7 +52,7 @@ class Books:
 
     def add(self, log_key: str, lines: Sequence[bytes], now: float, *, finished: bool = False) -> None:
         """Count lines of one log, in order; `finished` when nothing more is expected of it."""
-        entries = self._bands.apply(self._decode(log_key, lines, finished=finished))
+        entries = self._decode(log_key, lines, finished=finished)
         if self._joiner:
             entries = list(self._joined(self._joiner.usage, entries, now))
         self.ledger.add(entries)
@@ -126,24 +126,34 @@ class Books:
 
     @staticmethod
     def _joined(
-        take: Callable[[RequestRecord, float], list[Entry]], entries: Iterable[Entry], now: float
-    ) -> Iterator[Entry]:
+        take: Callable[[RequestRecord, float], list[Entry]],
+        entries: Iterable[Entry | RequestColumns],
+        now: float,
+    ) -> Iterator[Entry | RequestColumns]:
         for entry in entries:
             if isinstance(entry, RequestRecord):
                 yield from take(entry, now)
             else:
                 yield entry
 
-    def _decode(self, log_key: str, lines: Sequence[bytes], *, finished: bool) -> list[Entry]:
+    def _decode(
+        self, log_key: str, lines: Sequence[bytes], *, finished: bool
+    ) -> list[Entry | RequestColumns]:
         decoder = self._decoder(log_key)
         try:
-            entries = decoder.decode(lines)
+            entries = self._entries(decoder, lines)
             self._say_format(getattr(decoder, "chosen", ""))
-            return [*entries, *decoder.flush()] if finished else entries
+            return [*entries, *self._bands.apply(decoder.flush())] if finished else entries
         except Exception:
             # The lines count as read, so they must show up somewhere. No text of them is logged.
             log.exception("source %s: unexpected fault in a decoder; please report it", self._name)
             return [RecordError("internal")] * len(lines)
+
+    def _entries(self, decoder: Decoder, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
+        """Bands and joins are of single records."""
+        if self._joiner or self._bands:
+            return [*self._bands.apply(decoder.decode(lines))]
+        return decoder.columns(lines)
 
     def _say_format(self, chosen: str) -> None:
         if chosen and chosen not in self._recognised:

@@ -1,18 +1,20 @@
 """Everything counted of one log source: tallies by group with a bound on their number, and log health."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.errors import RecordError, StateError
-from kvcache_exporter.model import Aggregate, Outcome, RequestRecord, Sample, Skipped
+from kvcache_exporter.model import Aggregate, RequestColumns, Sample, Skipped
+from kvcache_exporter.requests.columns import in_columns
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices
-from kvcache_exporter.requests.tally import Histogram, Tally, observe
+from kvcache_exporter.requests.tally import Gained, Histogram, Tally, merge
 from kvcache_exporter.windows import History, Terms
 
 OVERFLOW = "other"
@@ -59,9 +61,9 @@ class ModelTotals:
         self.outcomes: Counter[str] = Counter()
         self.ttft: dict[str, Histogram] = {}
 
-    def add(self, outcome: Outcome, records: Sequence[RequestRecord]) -> None:
-        self.outcomes[outcome] += len(records)
-        observe(self.ttft, outcome, [r.ttft_seconds for r in records if r.ttft_seconds is not None])
+    def add(self, gained: Gained) -> None:
+        self.outcomes.update(gained.outcomes)
+        merge(self.ttft, gained.ttft)
 
 
 class Ledger:
@@ -81,7 +83,7 @@ class Ledger:
         self._groups: set[str] = set()
         self._admitted: dict[Group, Group] = {}
         self._changed: set[Group] = set()
-        self._pending: list[tuple[str, Outcome, list[RequestRecord]]] = []
+        self._pending: list[tuple[str, Gained]] = []
         """What goes into `models` once it is committed."""
         self.prices: Prices | None = None
         """Of no effect on what is counted already."""
@@ -89,26 +91,24 @@ class Ledger:
         """Unix seconds; records that say they are from later are no sign of life."""
         self._history = History(max(c.WINDOWS.values()))
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Iterable[Entry | RequestColumns]) -> None:
         """Count decoded entries; each record in exactly one tally."""
-        batches: dict[Group, list[RequestRecord]] = defaultdict(list)
-        others: list[Aggregate | Skipped | RecordError] = []
-        for entry in entries:
-            if type(entry) is RequestRecord:
-                batches[entry[7:10]].append(entry)
+        for entry in in_columns(entries):
+            if isinstance(entry, RequestColumns):
+                self._add_columns(entry)
             else:
-                others.append(entry)  # type: ignore[arg-type]  # the only other kinds of Entry
-        for group, records in batches.items():
-            place = self._place(group)
-            tally = self._tally(place)
-            for outcome, found in tally.add(records, self._full_hit).items():
-                self._pending.append((place[1], outcome, found))
-            if self.prices:
-                # By the record's own model: a tally of `other` holds many.
-                tally.money.add(records, self.prices.of(*group[:2]))
-            self._note_newest(record.timestamp for record in records)
-        for other in others:
-            self._add_other(other)
+                self._add_other(entry)
+
+    def _add_columns(self, columns: RequestColumns) -> None:
+        group = columns[:3]
+        place = self._place(group)
+        tally = self._tally(place)
+        self._pending.append((place[1], tally.add(columns, self._full_hit)))
+        if self.prices:
+            # By the requests' own model: a tally of `other` holds many.
+            price = self.prices.of(*group[:2])
+            tally.money.add(price.bills(columns) if price else repeat(None, len(columns.prompt_tokens)))
+        self._note_newest(columns.times)
 
     def _add_other(self, entry: Aggregate | Skipped | RecordError) -> None:
         if isinstance(entry, RecordError):
@@ -171,8 +171,8 @@ class Ledger:
     def committed(self) -> None:
         """What `changes` last gave is in the state file."""
         self._changed.clear()
-        for model, outcome, records in self._pending:
-            self.models.setdefault(model, ModelTotals()).add(outcome, records)
+        for model, gained in self._pending:
+            self.models.setdefault(model, ModelTotals()).add(gained)
         self._pending.clear()
 
     def rollback(self, saved: Mapping[str, bytes]) -> None:

@@ -6,13 +6,13 @@ change, and a stale one gives numbers that look right.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from kvcache_exporter.errors import PricesError
-from kvcache_exporter.model import RequestRecord
+from kvcache_exporter.model import RequestColumns, RequestRecord
 
 _WRITTEN = {
     "5m": "cache_creation_input_token_cost",
@@ -52,22 +52,37 @@ class Price(NamedTuple):
 
     def bill(self, record: RequestRecord) -> Bill | None:
         """None where the record or the table leaves open what the request cost."""
-        prompt, cached, output = record.prompt_tokens, record.cached_tokens, record.output_tokens
+        counts = record.prompt_tokens, record.cached_tokens, record.written_tokens, record.output_tokens
+        return self._bill(*counts, record.written_by_ttl)
+
+    def bills(self, columns: RequestColumns) -> Iterator[Bill | None]:
+        """As `bill`, for each request."""
+        counts = columns.prompt_tokens, columns.cached_tokens, columns.written_tokens, columns.output_tokens
+        return map(self._bill, *counts, columns.written_by_ttl)
+
+    def _bill(
+        self,
+        prompt: int | None,
+        cached: int | None,
+        written: int | None,
+        output: int | None,
+        by_ttl: Iterable[tuple[str, int]],
+    ) -> Bill | None:
         if prompt is None or cached is None or output is None:
             return None
         rates = next((rates for above, rates in self.long if prompt > above), self.usual)
-        special = _special(record, cached, rates)
+        special = _special(cached, written or 0, by_ttl, rates)
         if special is None:
             return None
-        plain = prompt - cached - (record.written_tokens or 0)
+        plain = prompt - cached - (written or 0)
         generated = output * rates.output
         return Bill(plain * rates.input + special + generated, prompt * rates.input + generated)
 
 
-def _special(record: RequestRecord, cached: int, rates: Rates) -> float | None:
+def _special(cached: int, written: int, by_ttl: Iterable[tuple[str, int]], rates: Rates) -> float | None:
     """Dollars for tokens read and written; None if there are some and the table has no price for them."""
-    split = dict(record.written_by_ttl)
-    split["default"] = (record.written_tokens or 0) - sum(split.values())
+    split = dict(by_ttl)
+    split["default"] = written - sum(split.values())
     parts = [(cached, rates.read), *((tokens, rates.written.get(ttl)) for ttl, tokens in split.items())]
     total = 0.0
     for tokens, rate in parts:

@@ -119,13 +119,14 @@ class Report:
             record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, self._full_hit
         )
         price = self.prices.of(record.provider, record.model_name) if self.prices else None
+        bill = price.bill(record) if price else None
         name = self._group_name(record.group)
         expired = self._expiries[name].expired(record) and outcome == "miss"
         for totals in (self.totals, self.groups.setdefault(name, Totals())):
             totals.add(record, outcome)
             totals.expired += expired
             if self.prices:
-                totals.money.add((record,), price)
+                totals.money.add((bill,))
         if record.timestamp is not None and outcome != "unknown" and len(self.slices) < _MOST_SLICES:
             slot = self.slices.setdefault(int(record.timestamp // SLICE_SECONDS), [0, 0])
             slot[0] += record.cached_tokens or 0

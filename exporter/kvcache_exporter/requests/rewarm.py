@@ -1,10 +1,8 @@
 """Re-warming seen from a usage log alone: an estimate of how often a group lost the prefix it shares."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
-
-from kvcache_exporter.model import RequestRecord
 
 ESTABLISHED = 20
 """Requests in a row with a cached prefix before its shortest counts as the group's floor."""
@@ -23,20 +21,21 @@ class Floor(msgspec.Struct):
     low: int = 0
     events: int = 0
 
-    def observe(self, records: Iterable[RequestRecord]) -> None:
-        """Records in the order of the log."""
-        for record in records:
-            if record.prompt_tokens is not None and record.cached_tokens is not None:
-                self._observe(record.prompt_tokens, record.cached_tokens, record.granule)
-
-    def _observe(self, prompt: int, cached: int, granule: int) -> None:
-        if cached == 0 and self.streak and prompt < self.low + granule:
-            return  # too short to hold the prefix: it says nothing of it
-        # Half, since the shortest of a few prefixes is only near the one that all share.
-        lost = self.streak >= ESTABLISHED and cached < self.low / 2
-        self.events += lost
-        if lost or cached == 0:
-            self.streak = self.low = 0
-            return
-        self.low = min(self.low, cached) if self.streak else cached
-        self.streak += 1
+    def observe(self, prompts: Sequence[int], cached: Sequence[int], granule: int) -> None:
+        """Tokens of requests in the order of the log."""
+        streak, low = self.streak, self.low
+        for prompt, hit in zip(prompts, cached, strict=True):
+            if streak and hit >= low:  # nearly always
+                streak += 1
+                continue
+            if hit == 0 and streak and prompt < low + granule:
+                continue  # too short to hold the prefix: it says nothing of it
+            # Half, since the shortest of a few prefixes is only near the one that all share.
+            lost = streak >= ESTABLISHED and hit < low / 2
+            if lost or hit == 0:
+                self.events += lost
+                streak = low = 0
+                continue
+            low = hit
+            streak += 1
+        self.streak, self.low = streak, low

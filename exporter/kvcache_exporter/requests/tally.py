@@ -1,19 +1,20 @@
 """Counters and histograms of one prompt group, filled in batches, and their bytes in the state file."""
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import add, sub
+from typing import NamedTuple
 
 import msgspec
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.model import OUTCOMES, Aggregate, Distribution, Outcome, RequestRecord, Sample
-from kvcache_exporter.requests.outcome import FullHit, classify
-from kvcache_exporter.requests.prices import Price
+from kvcache_exporter.model import OUTCOMES, Aggregate, Distribution, Outcome, RequestColumns, Sample
+from kvcache_exporter.requests.outcome import FullHit, classify_all
+from kvcache_exporter.requests.prices import Bill
 from kvcache_exporter.requests.rewarm import Floor
-
-_DIAGNOSIS = RequestRecord._fields.index("diagnosis")
 
 
 class Money(msgspec.Struct):
@@ -24,9 +25,9 @@ class Money(msgspec.Struct):
     cost: float = 0.0
     without_cache: float = 0.0
 
-    def add(self, records: Iterable[RequestRecord], price: Price | None) -> None:
-        for record in records:
-            bill = price.bill(record) if price else None
+    def add(self, bills: Iterable[Bill | None]) -> None:
+        """One for each request; None where it is not known what it cost."""
+        for bill in bills:
             if bill is None:
                 self.unpriced += 1
             else:
@@ -54,16 +55,30 @@ class Histogram(msgspec.Struct):
 
     def add(self, values: Iterable[float], edges: Sequence[float]) -> None:
         ordered = sorted(values)
-        below = 0
-        for bucket, edge in enumerate(edges):
-            upto = bisect_right(ordered, edge, lo=below)
+        below, every = 0, len(ordered)
+        for bucket in range(bisect_left(edges, ordered[0]) if ordered else 0, len(edges)):
+            if below == every:
+                break
+            upto = bisect_right(ordered, edges[bucket], below)
             self.counts[bucket] += upto - below
             below = upto
-        self.counts[-1] += len(ordered) - below
+        self.counts[-1] += every - below
         self.sum += sum(ordered)
+
+    def merge(self, other: "Histogram") -> None:
+        """Add what the other, of the same edges, has counted."""
+        self.counts = list(map(add, self.counts, other.counts))
+        self.sum += other.sum
 
     def distribution(self, edges: tuple[float, ...]) -> Distribution:
         return Distribution(edges, tuple(map(float, accumulate(self.counts))), self.sum)
+
+
+class Gained(NamedTuple):
+    """What one batch added by outcome."""
+
+    outcomes: Mapping[Outcome, int]
+    ttft: Mapping[Outcome, Histogram]
 
 
 class Tally(msgspec.Struct):
@@ -88,51 +103,47 @@ class Tally(msgspec.Struct):
     money: Money = msgspec.field(default_factory=Money)
     floor: Floor = msgspec.field(default_factory=Floor)
 
-    def add(self, records: Sequence[RequestRecord], full_hit: FullHit) -> dict[Outcome, list[RequestRecord]]:
-        """Count them; returns them by outcome."""
-        by_outcome: dict[Outcome, list[RequestRecord]] = {}
-        for record in records:
-            outcome = classify(
-                record.prompt_tokens, record.cached_tokens, record.granule, record.minimum_tokens, full_hit
-            )
-            by_outcome.setdefault(outcome, []).append(record)
-        for outcome, found in by_outcome.items():
-            self._add_outcome(outcome, found)
-        self.floor.observe(records)
-        return by_outcome
-
-    def _add_outcome(self, outcome: Outcome, records: list[RequestRecord]) -> None:
-        columns = list(zip(*records, strict=True))
-        prompt, cached, written, output, ttft, duration = columns[:6]
-        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + len(records)
-        self.output_tokens += sum(filter(None, output))
-        observe(self.ttft, outcome, [v for v in ttft if v is not None])
-        observe(self.duration, outcome, [v for v in duration if v is not None])
-        if any(written):
-            self._add_written(records)
-        if outcome != "unknown":
-            self._add_known(prompt, cached)
-        for reason, tokens in filter(None, columns[_DIAGNOSIS]):
+    def add(self, columns: RequestColumns, full_hit: FullHit) -> Gained:
+        """Count them; returns what `ModelTotals` counts, too."""
+        prompts, cached, granule = columns.prompt_tokens, columns.cached_tokens, columns.granule
+        outcomes = classify_all(prompts, cached, granule, columns.minimum_tokens, full_hit)
+        places: dict[Outcome, list[int]] = defaultdict(list)
+        for place, outcome in enumerate(outcomes):
+            places[outcome].append(place)
+        gained = Gained({o: len(p) for o, p in places.items()}, _by_outcome(columns.ttft_seconds, places))
+        for outcome, count in gained.outcomes.items():
+            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
+        merge(self.ttft, gained.ttft)
+        merge(self.duration, _by_outcome(columns.duration_seconds, places))
+        self.output_tokens += sum(filter(None, columns.output_tokens))
+        if any(columns.written_tokens):
+            for written, by_ttl in zip(columns.written_tokens, columns.written_by_ttl, strict=True):
+                self._add_written(written or 0, by_ttl)
+        self._add_known(*_known(prompts, cached), granule)
+        for reason, tokens in filter(None, columns.diagnosis):
             self.diagnosed[reason] = self.diagnosed.get(reason, 0) + 1
             self.diagnosed_tokens[reason] = self.diagnosed_tokens.get(reason, 0) + tokens
+        return gained
 
-    def _add_known(self, prompt: Sequence[int], cached: Sequence[int]) -> None:
-        self.prompt_tokens += sum(prompt)
+    def _add_known(self, prompts: Sequence[int], cached: Sequence[int], granule: int) -> None:
+        if not prompts:
+            return
+        self.prompt_tokens += sum(prompts)
         self.cached_tokens += sum(cached)
         if self.computed_tokens is None or self.cached_ratio is None:
             self.computed_tokens = Histogram([0] * (len(c.TOKEN_BUCKETS) + 1))
             self.cached_ratio = Histogram([0] * (len(c.RATIO_BUCKETS) + 1))
-        self.computed_tokens.add([p - r for p, r in zip(prompt, cached, strict=True)], c.TOKEN_BUCKETS)
-        ratios = [r / p for p, r in zip(prompt, cached, strict=True) if p]
+        self.computed_tokens.add(map(sub, prompts, cached), c.TOKEN_BUCKETS)
+        ratios = [r / p for p, r in zip(prompts, cached, strict=True) if p]
         self.cached_ratio.add(ratios, c.RATIO_BUCKETS)
+        self.floor.observe(prompts, cached, granule)
 
-    def _add_written(self, records: Sequence[RequestRecord | Aggregate]) -> None:
-        for record in records:
-            split = dict(record.written_by_ttl)
-            split["default"] = (record.written_tokens or 0) - sum(split.values())
-            for ttl, tokens in split.items():
-                if tokens > 0:
-                    self.written_tokens[ttl] = self.written_tokens.get(ttl, 0) + tokens
+    def _add_written(self, written: int, by_ttl: Iterable[tuple[str, int]]) -> None:
+        split = dict(by_ttl)
+        split["default"] = written - sum(split.values())
+        for ttl, tokens in split.items():
+            if tokens > 0:
+                self.written_tokens[ttl] = self.written_tokens.get(ttl, 0) + tokens
 
     def add_aggregate(self, aggregate: Aggregate) -> None:
         self.aggregates += 1
@@ -140,7 +151,7 @@ class Tally(msgspec.Struct):
         self.cached_tokens += aggregate.cached_tokens
         self.output_tokens += aggregate.output_tokens or 0
         if aggregate.written_tokens:
-            self._add_written([aggregate])
+            self._add_written(aggregate.written_tokens, aggregate.written_by_ttl)
 
     def add_error(self, reason: str) -> None:
         self.errors[reason] = self.errors.get(reason, 0) + 1
@@ -187,9 +198,33 @@ class Tally(msgspec.Struct):
                 yield Sample(metric, labels, histogram.distribution(edges))
 
 
-def observe(histograms: dict[str, Histogram], outcome: Outcome, seconds: list[float]) -> None:
-    if seconds:
-        histogram = histograms.get(outcome)
-        if histogram is None:
-            histogram = histograms[outcome] = Histogram([0] * (len(c.SECONDS_BUCKETS) + 1))
-        histogram.add(seconds, c.SECONDS_BUCKETS)
+def merge(histograms: dict[str, Histogram], gained: Mapping[Outcome, Histogram]) -> None:
+    """Histograms of seconds by outcome."""
+    for outcome, more in gained.items():
+        if outcome in histograms:
+            histograms[outcome].merge(more)
+        else:
+            histograms[outcome] = Histogram(more.counts, more.sum)
+
+
+def _by_outcome(
+    seconds: Sequence[float | None], places: Mapping[Outcome, Sequence[int]]
+) -> dict[Outcome, Histogram]:
+    """Outcomes of which no length of time is known are left out."""
+    found: dict[Outcome, Histogram] = {}
+    for outcome, own in places.items():
+        known = [v for v in map(seconds.__getitem__, own) if v is not None]
+        if known:
+            found[outcome] = Histogram([0] * (len(c.SECONDS_BUCKETS) + 1))
+            found[outcome].add(known, c.SECONDS_BUCKETS)
+    return found
+
+
+def _known(
+    prompts: Sequence[int | None], cached: Sequence[int | None]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """The requests of which both counts are known."""
+    if None not in cached and None not in prompts:
+        return prompts, cached  # type: ignore[return-value]  # just looked
+    pairs = [(p, r) for p, r in zip(prompts, cached, strict=True) if p is not None and r is not None]
+    return tuple(zip(*pairs, strict=True)) or ((), ())  # type: ignore[return-value]  # two columns

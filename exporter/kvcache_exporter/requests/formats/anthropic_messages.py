@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from kvcache_exporter.catalogue import MISS_REASONS
-from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat, row_of
+from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
+from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kvcache_exporter.errors import RecordError, StateError
-from kvcache_exporter.model import RequestRecord
+from kvcache_exporter.model import RequestColumns, RequestRecord
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
 from kvcache_exporter.requests.formats.envelope import EnvelopeFormat
 from kvcache_exporter.requests.formats.lines import (
@@ -70,6 +70,13 @@ class AutoDecoder:
                 return [*before, *self._decode(lines[place:])]
         return self._decoder.decode(lines)
 
+    def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
+        """As the chosen format has them, if it makes the most of every line."""
+        if not self.chosen or not _holds_nothing(self._decoder):
+            return [*self.decode(lines)]
+        entries = self._decoder.columns(lines)
+        return entries if self._settled(entries) else [*self.decode(lines)]
+
     def _decode(self, lines: Sequence[bytes]) -> list[Entry]:
         entries = self._decoder.decode(lines)
         if not _holds_nothing(self._decoder) or self._settled(entries):
@@ -90,11 +97,11 @@ class AutoDecoder:
         self.also[other.name] = decoder
         return better
 
-    def _settled(self, entries: Sequence[Entry]) -> bool:
+    def _settled(self, entries: Sequence[Entry | RequestColumns]) -> bool:
         return _worth(entries) == _CERTAIN and not self._has_foreign(entries)
 
-    def _has_foreign(self, entries: Sequence[Entry]) -> bool:
-        providers = {entry.provider for entry in entries if type(entry) is RequestRecord}
+    def _has_foreign(self, entries: Sequence[Entry | RequestColumns]) -> bool:
+        providers = {entry.provider for entry in entries if isinstance(entry, RequestRecord | RequestColumns)}
         return any(map(self._is_foreign, providers))
 
     def _is_foreign(self, provider: str) -> bool:
@@ -151,12 +158,15 @@ def _holds_nothing(decoder: Decoder) -> bool:
     return type(decoder).snapshot is LineDecoder.snapshot
 
 
-def _worth(entries: Sequence[Entry]) -> int:
+def _worth(entries: Sequence[Entry | RequestColumns]) -> int:
     """How much a format makes of lines: of its entries the one that tells least counts."""
     worth = _CERTAIN
     for entry in entries:
         if isinstance(entry, RequestRecord):
             if entry.cached_tokens is None and entry.prompt_tokens is not None:
+                worth = min(worth, _UNKNOWN)
+        elif isinstance(entry, RequestColumns):
+            if None in entry.cached_tokens:
                 worth = min(worth, _UNKNOWN)
         elif isinstance(entry, RecordError) and entry.reason == "no_usage":
             return _NOTHING

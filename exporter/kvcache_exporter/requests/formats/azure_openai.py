@@ -13,7 +13,7 @@ from kvcache_exporter.requests.formats.chat_usage import (
     from_provider,
     has_field,
 )
-from kvcache_exporter.requests.formats.envelope import Counts
+from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens
 
 

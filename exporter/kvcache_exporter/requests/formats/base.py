@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import Aggregate, RequestRecord, Skipped
+from kvcache_exporter.model import Aggregate, RequestColumns, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.seen import Seen
 
 Entry = RequestRecord | Aggregate | Skipped | RecordError
@@ -33,6 +33,10 @@ class Decoder(Protocol):
 
     def decode(self, lines: Sequence[bytes]) -> list[Entry]:
         """Entries that these complete lines finish; a line may give none (half an event) or many."""
+        ...
+
+    def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
+        """As `decode`, with requests in columns where that costs less: what is counted is the same."""
         ...
 
     def flush(self) -> list[Entry]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.model import RequestColumns, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.auto import Auto
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import group_reader
@@ -46,6 +46,10 @@ class CarrierDecoder:
         if self._outer is None or not isinstance(entry, RequestRecord) or entry.group:
             return entry
         return entry._replace(group=label(self._outer(record)))
+
+    def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
+        """Entries that these lines finish."""
+        return [*self.decode(lines)]
 
     def flush(self) -> list[Entry]:
         """What the format inside holds back."""

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 
-from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat, row_of
+from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)

@@ -10,8 +10,9 @@ import msgspec
 
 from kvcache_exporter.requests.formats.anthropic_messages import CacheCreation, split_by_ttl
 from kvcache_exporter.requests.formats.chat_usage import ChatDetails, from_provider
-from kvcache_exporter.requests.formats.envelope import Counts, EnvelopeFormat, row_of
+from kvcache_exporter.requests.formats.envelope import EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens
 
 

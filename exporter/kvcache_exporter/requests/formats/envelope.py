@@ -4,25 +4,26 @@ A format of this family is a row Struct, which says what its usage object looks 
 picks the counts. Where counts or names stand elsewhere, its `unfold` moves them to their place in the row.
 """
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.model import RequestColumns, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller, Labels
-from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.lines import FAILURES, LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
 from kvcache_exporter.requests.formats.statuses import failure_of_error, failure_of_status, status_word
 from kvcache_exporter.requests.formats.timestamps import timestamp
+from kvcache_exporter.requests.formats.usual import Counts, Key, batches
 from kvcache_exporter.requests.formats.values import MAX_LABEL, Milliseconds, label, milliseconds, refusal
 
-Counts = tuple[int | None, int | None, int | None, int | None, tuple[tuple[str, int], ...]]
-"""Prompt (reads and writes included), cached, written and output tokens, and written tokens by TTL."""
+_STATUSES = 64
 _make = tuple.__new__
 
 
@@ -113,11 +114,50 @@ class EnvelopeDecoder(LineDecoder):
         labeller = Labeller(options, format_.provider, format_.contract)
         self._known, self._labels = labeller.known, labeller.labels
         self._group_by = group_reader(options.group_by)
+        self._fine: set[Any] = {200, None}
+
+    def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
+        """As `decode`; usual requests are not made records."""
+        return self._usual(lines) or [*self.decode(lines)]
+
+    def _usual(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns] | None:
+        """None if some request is unusual: then all must be records to stay in their order."""
+        usual: dict[Key, list[Envelope]] = defaultdict(list)
+        others: list[Entry] = []
+        decode_row, unfold, expected, fine = self._decode_row, self._unfold, self._usage, self._fine
+        for line in lines:
+            seen = len(others)
+            try:
+                row = decode_row(line)
+                if unfold is not None:
+                    row = unfold(row)
+                if type(row.usage) is expected and (row.status in fine or self._is_fine(row.status)):
+                    group = (row.route or row.group) if self._group_by is None else self._group_by(line)
+                    usual[row.provider, row.model, group].append(row)
+                    continue
+                self._request(row, line, others)
+            except FAILURES as failure:
+                self._salvage(line, failure, others, 0)
+            except TypeError:  # a list or an object where a name should be
+                return None
+            if any(type(entry) is RequestRecord for entry in others[seen:]):
+                return None
+        made = batches(usual, self._labels, self._counts, self._diagnosis)
+        return None if made is None else [*made, *others]
+
+    def _is_fine(self, status: Any) -> bool:
+        """Whether it is no failure's; remembers words."""
+        if failure_of_status(status):
+            return False
+        if type(status) is str and len(self._fine) < _STATUSES:
+            self._fine.add(status)
+        return True
 
     def _take(self, row: Envelope, line: bytes, entries: list[Entry]) -> None:
+        self._request(row if self._unfold is None else self._unfold(row), line, entries)
+
+    def _request(self, row: Envelope, line: bytes, entries: list[Entry]) -> None:
         """Runs for every request, so the types that logs nearly always have are handled in line."""
-        if self._unfold is not None:
-            row = self._unfold(row)
         group = (row.route or row.group) if self._group_by is None else self._group_by(line)
         try:
             labels = self._known[row.provider, row.model, group]

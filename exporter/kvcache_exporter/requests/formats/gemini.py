@@ -11,8 +11,9 @@ import msgspec
 from msgspec import field
 
 from kvcache_exporter.requests.formats.chat_usage import has_field
-from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat, row_of
+from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens
 
 

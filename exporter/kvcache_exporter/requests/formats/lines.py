@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import Skipped
+from kvcache_exporter.model import RequestColumns, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 
 FAILURES = (RecordError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -52,6 +52,10 @@ class LineDecoder:
             except FAILURES as failure:
                 self._salvage(line, failure, entries, 0)
         return entries
+
+    def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
+        """Entries that these lines finish."""
+        return [*self.decode(lines)]
 
     def flush(self) -> list[Entry]:
         """Nothing is held back between lines."""

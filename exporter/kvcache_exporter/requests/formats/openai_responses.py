@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
-from kvcache_exporter.requests.formats.envelope import Counts, Envelope, EnvelopeFormat
+from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat
 from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens
 
 _FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")

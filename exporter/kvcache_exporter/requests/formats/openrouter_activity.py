@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from kvcache_exporter.errors import RecordError, StateError
-from kvcache_exporter.model import Skipped
+from kvcache_exporter.model import RequestColumns, Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import Template
 from kvcache_exporter.requests.formats.labels import Labeller
@@ -72,6 +72,10 @@ class ActivityDecoder:
             request_id=cell("generation_id"),
         )
         return reading.entry(self._labels(reading.provider, reading.model, self._template.fill(cell)))
+
+    def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
+        """Entries that these lines finish."""
+        return [*self.decode(lines)]
 
     def flush(self) -> list[Entry]:
         """Nothing is held back between lines."""

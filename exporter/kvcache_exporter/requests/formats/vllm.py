@@ -16,8 +16,9 @@ from kvcache_exporter.requests.formats.chat_usage import (
     choices_of,
     from_provider,
 )
-from kvcache_exporter.requests.formats.envelope import Counts, Envelope, measured
+from kvcache_exporter.requests.formats.envelope import Envelope, measured
 from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import milliseconds
 from kvcache_exporter.requests.outcome import cached_by_blocks
 

@@ -1,0 +1,65 @@
+"""Rows of usual requests, a batch at a time: their fields as columns, no record made for each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kvcache_exporter.model import RequestColumns
+from kvcache_exporter.requests.formats.labels import Labels
+from kvcache_exporter.requests.formats.timestamps import timestamp
+from kvcache_exporter.requests.formats.values import milliseconds
+
+Counts = tuple[int | None, int | None, int | None, int | None, tuple[tuple[str, int], ...]]
+"""Prompt (reads and writes included), cached, written and output tokens, and written tokens by TTL."""
+Key = tuple[Any, Any, Any]
+"""Provider, model and group as a log has them."""
+
+
+def batches(
+    usual: Mapping[Key, Sequence[Any]],
+    labels: Callable[[Any, Any, Any], Labels],
+    counts: Callable[[Any], Counts],
+    diagnosis: Callable[[Any], tuple[str, int] | None] | None,
+) -> list[RequestColumns] | None:
+    """Envelopes by key as columns; None if a count is refused, or if two keys may be one group."""
+    named = [labels(*key) for key in usual]
+    plain = all(value is None or type(value) is str for key in usual for value in key)
+    if not plain or len(set(named)) < len(named):
+        return None
+    made = [_columns(rows, own, counts, diagnosis) for rows, own in zip(usual.values(), named, strict=True)]
+    return None if None in made else [columns for columns in made if columns is not None]
+
+
+def _columns(
+    rows: Sequence[Any],
+    labels: Labels,
+    counts: Callable[[Any], Counts],
+    diagnosis: Callable[[Any], tuple[str, int] | None] | None,
+) -> RequestColumns | None:
+    prompt, cached, written, output, by_ttl = zip(*[counts(row.usage) for row in rows], strict=True)
+    if None in prompt or any(
+        (r or 0) + (w or 0) > p for p, r, w in zip(prompt, cached, written, strict=True)
+    ):
+        return None
+    ttft = _seconds([row.ttft_ms for row in rows])
+    return RequestColumns(
+        *labels,
+        prompt,
+        cached,
+        written,
+        output,
+        [None if row.stream is False else seconds for row, seconds in zip(rows, ttft, strict=True)],
+        _seconds([row.latency_ms for row in rows]),
+        by_ttl,
+        () if diagnosis is None else list(map(diagnosis, rows)),
+        _times([row.created if row.ts is None else row.ts for row in rows]),
+    )
+
+
+def _seconds(values: Sequence[Any]) -> list[float | None]:
+    """Of milliseconds; those that logs nearly always have cost no call."""
+    return [v / 1e3 if type(v) is float and 0 <= v <= 1e9 else milliseconds(v) for v in values]
+
+
+def _times(values: Sequence[Any]) -> set[float | None]:
+    texts = set(map(type, values)) == {str}  # lines often share theirs
+    return set(map(timestamp, set(values) if texts else values))
