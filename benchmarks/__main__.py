@@ -5,6 +5,7 @@ import sys
 from benchmarks.coldtest import coldtest
 from benchmarks.events import events
 from benchmarks.fleet import fleet
+from benchmarks.formats import formats
 from benchmarks.kafka import kafka
 from benchmarks.logs import logs
 from benchmarks.pages import parsing, writing
@@ -15,6 +16,7 @@ MEASUREMENTS = {
     "parsing": parsing,
     "writing": writing,
     "logs": logs,
+    "formats": formats,
     "kafka": kafka,
     "events": events,
     "plugin": plugin,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from benchmarks.logs import LINES, read, write
+from benchmarks.logs import LINES, write
+from benchmarks.reading import read_all
 from benchmarks.timing import Row, cpu_seconds
 
 PARTITIONS = 16
@@ -32,7 +33,7 @@ def kafka() -> Iterator[Row]:
         for number, line in enumerate(path.read_bytes().splitlines()):
             brokers.send(line, "bench", number % PARTITIONS)
         brokers.flush()
-        file = cpu_seconds(lambda: read(path), 3) / LINES
+        file = cpu_seconds(lambda: read_all(path, "openai_chat", LINES), 3) / LINES
         ours = cpu_seconds(lambda: consume(brokers), 3) / LINES
     shown = f"{1 / ours:,.0f} lines/s"
     yield Row("the same as Kafka messages", shown, f"file {1 / file:,.0f} lines/s", file / ours, ">= 0.7 x")

@@ -1,23 +1,15 @@
 """Usage-log lines through tail, decode, outcome and counters: against mtail on the same file and core."""
 
 import json
-import os
 import random
-import resource
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.mtail import installed, mtail_seconds
+from benchmarks.reading import read_all
 from benchmarks.timing import Row, cpu_seconds
-from kvcache_exporter.requests.formats import get_format
-from kvcache_exporter.requests.formats.base import DecoderOptions
-from kvcache_exporter.requests.options import SourceOptions
-from kvcache_exporter.requests.outcome import FullHit
-from kvcache_exporter.requests.source import LogSource
-from kvcache_exporter.state import StateStore
 
 LINES = 200_000
 PROGRAM = Path(__file__).parent / "usage.mtail"
@@ -28,34 +20,14 @@ def logs() -> Iterator[Row]:
         path = Path(folder) / "usage.jsonl"
         write(path)
         size = path.stat().st_size // LINES
-        ours = cpu_seconds(lambda: read(path), 3) / LINES
+        ours = cpu_seconds(lambda: read_all(path, "openai_chat", LINES), 5) / LINES
         shown = f"{1 / ours:,.0f} lines/s"
         what = f"usage log, lines of {size} bytes"
-        if shutil.which("mtail") is None:
+        if not installed():
             yield Row(what, shown, "mtail is not installed", 0.0, ">= 4 x")
             return
-        reference = min(_mtail(path) for _ in range(2)) / LINES
+        reference = mtail_seconds(path, PROGRAM.read_text(), Path(folder)) / LINES
         yield Row(what, shown, f"mtail {1 / reference:,.0f} lines/s", reference / ours, ">= 4 x")
-
-
-def read(path: Path) -> None:
-    options = SourceOptions("bench", (str(path),), "beginning", DecoderOptions(), FullHit())
-    source = LogSource(options, get_format("openai_chat"), StateStore(None))
-    now = 0.0
-    while source.ledger.health.lines < LINES:
-        source.poll(now)
-        now += 1.0
-    source.close()
-    assert sum(sum(t.outcomes.values()) for t in source.ledger.tallies.values()) == LINES
-
-
-def _mtail(path: Path) -> float:
-    """CPU seconds of the child on one core."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = ["mtail", "--one_shot", "--progs", str(PROGRAM), "--logs", str(path)]
-    subprocess.run(command, check=True, capture_output=True, preexec_fn=lambda: os.sched_setaffinity(0, {0}))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def write(path: Path) -> None:
