@@ -149,7 +149,7 @@ def _write(path: Path, line: bytes, pattern: str) -> int:
     spans += [(*named.span(1), "id")] if named else []
     with path.open("wb") as file:
         for number in range(count):
-            prompt = chance.randint(1100, 20_000)
+            prompt = chance.randint(2200, 20_000)
             cached = chance.choice([0, prompt // 256 * 128, prompt - 60])
             values = {"prompt": prompt, "cached": cached, "id": number}
             changed = line

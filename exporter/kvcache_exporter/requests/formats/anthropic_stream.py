@@ -30,6 +30,8 @@ from kvcache_exporter.requests.formats.values import label, refusal
 
 _USAGE_EVENTS = ("message_start", "message_delta", "message_stop")
 MAX_PENDING = 10_000
+_KEPT = frozenset({int, bool, CacheCreation})
+"""Types of a usage object's fields that tell something."""
 _MAX_FINISHED = 1_000
 """Streams remembered after their end, so that what follows it is not taken for another request."""
 
@@ -134,7 +136,7 @@ class StreamDecoder(LineDecoder):
     def _update(self, known: Pending, row: StreamRow, usage: MessagesUsage, line: bytes) -> None:
         for name in MessagesUsage.__struct_fields__:
             value = getattr(usage, name)
-            if isinstance(value, int | CacheCreation):
+            if type(value) in _KEPT:
                 setattr(known.usage, name, value)
         message = row.message if isinstance(row.message, StreamMessage) else StreamMessage()
         group = (row.route or row.group) if self._group_by is None else self._group_by(line)

@@ -61,7 +61,7 @@ def _read(row: AccessRow) -> Reading:
 
 def _count(value: Any) -> int | None:
     """A variable's value; NGINX logs unset ones as empty or "-", APISIX prompt and output also as 0."""
-    return None if value in ("", "-") else token(value)
+    return None if value is None or value in ("", "-") else token(value)
 
 
 def _ttft(row: AccessRow) -> float | None:

@@ -36,6 +36,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "request_id": ("x-request-id",),
 }
 """Keys of the project's examples and documentation, by field; the first that has a value counts."""
+_PLACES = {key: (name, rank) for name, keys in KEYS.items() for rank, key in enumerate(keys)}
 _FLAGS = "response_flags"
 _TELLING = (*KEYS["prompt_tokens"], "gen_ai.request.model", "response_code", _FLAGS)
 """Keys of which one stands in every line, also without counts."""
@@ -56,7 +57,7 @@ class EnvoyDecoder(LineDecoder):
         self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
 
     def _take(self, row: dict[str, Any], line: bytes, entries: list[Entry]) -> None:
-        value = {name: _first(row, keys) for name, keys in KEYS.items()}
+        value = _values(row)
         own = self._own_values(line)
         if not own and not any(key in row for key in _TELLING):
             raise foreign("Envoy AI Gateway's access log")
@@ -67,10 +68,9 @@ class EnvoyDecoder(LineDecoder):
 
     def _own_values(self, line: bytes) -> dict[str, Any]:
         found = self._read(line) if self._own else {}
-        values = {name: _first(found, (path,)) for name, path in self._own.items()}
-        if self._group_by is not None:
-            values["group"] = self._group_by(line)
-        return {name: value for name, value in values.items() if value is not None}
+        values = {name: found[path] for name, path in self._own.items() if _is_value(found.get(path))}
+        group = None if self._group_by is None else self._group_by(line)
+        return values if group is None else {**values, "group": group}
 
 
 def check_keys(fields: Mapping[str, str]) -> None:
@@ -80,13 +80,22 @@ def check_keys(fields: Mapping[str, str]) -> None:
             raise ValueError(f"fields: unknown field {name!r}: use {', '.join(CUSTOM_PATHS)}")
 
 
-def _first(found: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    """The first value; Envoy writes "-" for none."""
-    for key in keys:
-        value = found.get(key)
-        if value is not None and value not in ("-", ""):
-            return value
-    return None
+def _values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by field. A line has fewer keys than there are candidates, so the line is gone through."""
+    found: dict[str, Any] = dict.fromkeys(KEYS)
+    ranks: dict[str, int] = {}
+    for key, value in row.items():
+        place = _PLACES.get(key)
+        if place is not None and _is_value(value):
+            field, rank = place
+            if rank < ranks.get(field, rank + 1):
+                found[field], ranks[field] = value, rank
+    return found
+
+
+def _is_value(value: Any) -> bool:
+    """Envoy writes "-" for none."""
+    return value is not None and value not in ("-", "")
 
 
 def _reading(value: Mapping[str, Any], flags: object) -> Reading:

@@ -43,10 +43,11 @@ _route = Paths(("route",)).first
 def _read(row: ObservationRow) -> Reading:
     if row.usage_details is None and row.type is None:
         raise foreign("Langfuse's export")
+    start, end = timestamp(row.start_time), timestamp(row.end_time)
     reading = Reading(
-        ttft=_ttft(row),
-        duration=_duration(row),
-        at=timestamp(row.start_time),
+        ttft=_ttft(row, start, end),
+        duration=_duration(row, start, end),
+        at=start,
         model=row.provided_model_name or row.model,
         group=_group(row),
         request_id=row.id,
@@ -73,10 +74,10 @@ def _add_counts(reading: Reading, details: dict[str, Any]) -> None:
 
 def _add_totals(reading: Reading, usage: dict[str, int | None]) -> None:
     fresh, output, total = usage.get("input"), usage.get("output"), usage.get("total")
-    every_output = sum(v or 0 for name, v in usage.items() if name.startswith("output"))
     if fresh is not None and total is not None and total == fresh + (output or 0):
         reading.prompt, reading.output = fresh, output
         return
+    every_output = sum(v or 0 for name, v in usage.items() if name.startswith("output"))
     others = (v or 0 for k, v in usage.items() if k.startswith("input_") and k not in _CACHE_KEYS)
     reading.output = None if output is None and not every_output else every_output
     if fresh is not None:
@@ -84,22 +85,22 @@ def _add_totals(reading: Reading, usage: dict[str, int | None]) -> None:
 
 
 def _largest(usage: Mapping[str, int | None], names: tuple[str, ...]) -> int | None:
-    return max((count for name in names if (count := usage.get(name)) is not None), default=None)
+    counts = [count for name in names if (count := usage.get(name)) is not None]
+    return max(counts) if counts else None
 
 
-def _ttft(row: ObservationRow) -> float | None:
+def _ttft(row: ObservationRow, start: float | None, end: float | None) -> float | None:
     measured = seconds(row.time_to_first_token)
     if measured is not None:
         return measured
-    start, first, end = map(timestamp, (row.start_time, row.completion_start_time, row.end_time))
+    first = timestamp(row.completion_start_time)
     if start is None or first is None or end is None or not start <= first < end:
         return None
     return first - start
 
 
-def _duration(row: ObservationRow) -> float | None:
+def _duration(row: ObservationRow, start: float | None, end: float | None) -> float | None:
     measured = seconds(row.latency)
-    start, end = timestamp(row.start_time), timestamp(row.end_time)
     if measured is not None or start is None or end is None or end < start:
         return measured
     return end - start

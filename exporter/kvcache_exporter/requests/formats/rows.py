@@ -16,9 +16,10 @@ from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller, Labels
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
-from kvcache_exporter.requests.formats.statuses import failure_of_status, status_word
+from kvcache_exporter.requests.formats.statuses import ending
 from kvcache_exporter.requests.formats.values import label, refusal
 
+_make = tuple.__new__
 Loose = list[Any] | str | float | bool | None
 """What may stand in a row in place of an object, so that only that object is missing."""
 
@@ -48,29 +49,32 @@ class Reading(msgspec.Struct, gc=False):
     def entry(self, labels: Labels) -> Entry:
         """The record, or why there is none. Raises RecordError for counts that cannot be."""
         provider, model_name, group, granule, minimum = labels
-        reason = self.skip or failure_of_status(self.status)
+        failure, word = ending(self.status)
+        reason = self.skip or failure
         if reason:
             return Skipped(reason, label(self.status), provider, model_name, group, self.at)
         known = self.prompt is not None
         if self.prompt is not None and (self.cached or 0) + (self.written or 0) > self.prompt:
             raise refusal(self.prompt)
-        return RequestRecord(
-            prompt_tokens=self.prompt,
-            cached_tokens=self.cached if known else None,
-            written_tokens=self.written if known else None,
-            output_tokens=self.output,
-            ttft_seconds=self.ttft,
-            duration_seconds=self.duration,
-            timestamp=self.at,
-            provider=provider,
-            model_name=model_name,
-            group=group,
-            status=self.ending or status_word(self.status),
-            request_id=label(self.request_id),
-            written_by_ttl=self.written_by_ttl if known else (),
-            granule=granule,
-            minimum_tokens=minimum,
+        fields = (
+            self.prompt,
+            self.cached if known else None,
+            self.written if known else None,
+            self.output,
+            self.ttft,
+            self.duration,
+            self.at,
+            provider,
+            model_name,
+            group,
+            self.ending or word,
+            label(self.request_id),
+            self.written_by_ttl if known else (),
+            granule,
+            minimum,
+            None,
         )
+        return _make(RequestRecord, fields)  # past the Python __new__ of named tuples
 
 
 @dataclass(slots=True, eq=False)

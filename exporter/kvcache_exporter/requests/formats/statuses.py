@@ -1,7 +1,10 @@
 """What a log's status says: whether a request failed, and for which of the catalogue's reasons."""
 
+from functools import lru_cache
+
 from kvcache_exporter.requests.formats.values import label
 
+_SHORT = 40
 _CLIENT_CLOSED = 499  # nginx's code for a client that went away
 _FINE = frozenset({"", "ok", "success", "succeeded", "completed", "complete", "finished", "done", "none"})
 _REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -66,9 +69,23 @@ def _failure_of_word(status: str) -> str:
 
 def status_word(status: object) -> str:
     """`ok`, or what the log calls the way a finished request ended (`incomplete`)."""
-    if isinstance(status, str) and _bare(status) not in _FINE and not status.strip().isdigit():
+    if type(status) is str and _bare(status) not in _FINE and not status.strip().isdigit():
         return label(status).lower()
     return "ok"
+
+
+def ending(status: object) -> tuple[str, str]:
+    """`failure_of_status` and `status_word`; remembers what it said of short words."""
+    if status is None or status == 200:
+        return "", "ok"
+    if type(status) is str and len(status) <= _SHORT:
+        return _ending(status)
+    return failure_of_status(status), status_word(status)
+
+
+@lru_cache(maxsize=256)
+def _ending(status: str) -> tuple[str, str]:
+    return failure_of_status(status), status_word(status)
 
 
 def _bare(text: object) -> str:

@@ -48,7 +48,7 @@ TAILS = _Tails()
 
 def timestamp(value: object) -> float | None:
     """Unix seconds; None where the value is no time. Without a zone it is UTC."""
-    if type(value) is float and 0 < value < _LATEST:
+    if value is None or (type(value) is float and 0 < value < _LATEST):
         return value
     if type(value) is str:
         try:

@@ -19,8 +19,10 @@ MAX_LABEL = 200
 
 def token(value: object) -> int | None:
     """A token count; None where the log says nothing. Raises RecordError("invalid") for anything else."""
-    if value is None:
-        return None
+    if value is None or (type(value) is int and 0 <= value <= MAX_TOKENS):
+        return value
+    if type(value) is str and len(value) < 10 and value.isdecimal():
+        return int(value)
     count = number(value)
     if count is not None and count == int(count) and 0 <= count <= MAX_TOKENS:
         return int(count)
@@ -61,12 +63,11 @@ def label(value: object) -> str:
 
 def number(value: object) -> float | None:
     """A finite number of sane size, also from a string; None for everything else, bools too."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        return _parsed(value)
-    if isinstance(value, int | float) and abs(value) < 1e30:  # False for NaN
-        return value
+    kind = type(value)
+    if kind is str:
+        return _parsed(value)  # type: ignore[arg-type]  # just looked
+    if (kind is int or kind is float) and abs(value) < 1e30:  # type: ignore[arg-type]  # False for NaN
+        return value  # type: ignore[return-value]
     return None
 
 
