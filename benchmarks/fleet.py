@@ -1,85 +1,110 @@
-"""A fleet scraped over HTTP by the real process: share of one core, resident memory."""
+"""A fleet scraped over HTTP by the real process, and by Prometheus: share of one core, resident memory."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from typing import NamedTuple
 
 import requests
 
-from benchmarks.pages import full_page
+from benchmarks.replicas import address, served
 from benchmarks.timing import Row
 
-REPLICAS = 200
-SECONDS = 60.0
-_SERVER = """
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-page = sys.stdin.buffer.read()
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
-        self.wfile.write(page)
-    def log_message(self, *args): pass
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 1024
-server = Server(("127.0.0.1", 0), Handler)
-print(server.server_address[1], flush=True)
-server.serve_forever()
-"""
+REPLICAS = 1000
+INTERVAL = 15.0
+WARM_UP = 45.0
+SECONDS = 90.0
+LISTEN = "127.0.0.1:19419"
+
+
+class Used(NamedTuple):
+    """What a process used: share of one core, MiB."""
+
+    share: float
+    memory: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:.1f} % of a core, {self.memory:.0f} MiB"
 
 
 def fleet() -> Iterator[Row]:
-    """Names of 127.0.0.0/8 stand for replicas: each has its own connection, all end at one server."""
-    engine = subprocess.Popen([sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with served() as port, tempfile.TemporaryDirectory() as folder:
+        addresses = [address(number, port) for number in range(REPLICAS)]
+        with _exporter(Path(folder), addresses) as pid:
+            used, size = _measure(pid)
+            costs = [_read(pid, path) for path in ("/metrics", "/api/v1/summary", "/")]
+        reference = _prometheus(Path(folder), addresses)
+    what = f"{REPLICAS:,} replicas scraped and read every 15 s"
+    yield Row(what, str(used), f"Prometheus {reference}", 0.0, "<= 25 %, 300 MiB")
+    goals = ("< 1 s", "", "")
+    names = (f"/metrics over HTTP, {size / 1e6:.1f} MB as gzip", "/api/v1/summary", "the built-in page")
+    for name, (wall, cpu), goal in zip(names, costs, goals, strict=True):
+        yield Row(f"  {name}", f"{wall * 1e3:.0f} ms, CPU {cpu * 1e3:.0f} ms", "", 0.0, goal)
+
+
+@contextmanager
+def _exporter(folder: Path, addresses: list[str]) -> Iterator[int]:
+    config = folder / "kvcache.yaml"
+    config.write_text(f"targets: [{{engine: auto, static: {addresses}}}]\n".replace("'", '"'))
+    command = [sys.executable, "-m", "kvcache_exporter", "serve", "--config.file", str(config)]
+    exporter = subprocess.Popen([*command, "--web.listen-address", LISTEN, "--log.level", "error"])
     try:
-        assert engine.stdin is not None
-        assert engine.stdout is not None
-        engine.stdin.write(full_page("vllm-0.32.0"))
-        engine.stdin.close()
-        share, memory = _measure(int(engine.stdout.readline()))
+        yield exporter.pid
     finally:
-        engine.kill()
-        engine.wait()
-    what = f"{REPLICAS} replicas scraped every 15 s, read every 15 s"
-    yield Row(what, f"{100 * share:.1f} % of a core, {memory:.0f} MiB", "", 0.0, "<= 10 %")
+        exporter.terminate()
+        exporter.wait()
 
 
-def _measure(port: int) -> tuple[float, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        addresses = [f"127.0.{n // 250}.{n % 250 + 1}:{port}" for n in range(REPLICAS)]
-        config = Path(folder) / "kvcache.yaml"
-        config.write_text(f"targets: [{{engine: auto, static: {addresses}}}]\n".replace("'", '"'))
-        exporter = subprocess.Popen(
-            [sys.executable, "-m", "kvcache_exporter", "serve", "--config.file", str(config),
-             "--web.listen-address", "127.0.0.1:19419", "--log.level", "error"]
-        )  # fmt: skip
-        try:
-            time.sleep(20)
-            before = _cpu(exporter.pid)
-            reader = Thread(target=_read_every_15_seconds, daemon=True)
-            reader.start()
-            time.sleep(SECONDS)
-            used = _cpu(exporter.pid) - before
-            return used / SECONDS, _memory(exporter.pid)
-        finally:
-            exporter.terminate()
-            exporter.wait()
+def _measure(pid: int) -> tuple[Used, int]:
+    """What the exporter uses while it is read as often as it scrapes, and the compressed page's size."""
+    time.sleep(WARM_UP)
+    before, start, size = _cpu(pid), time.monotonic(), 0
+    for reading in range(1, int(SECONDS / INTERVAL) + 1):
+        answer = requests.get(f"http://{LISTEN}/metrics", timeout=30, stream=True)
+        answer.raise_for_status()
+        size = len(answer.raw.read(decode_content=False))
+        time.sleep(max(0.0, start + reading * INTERVAL - time.monotonic()))
+    return Used((_cpu(pid) - before) / (time.monotonic() - start), _memory(pid)), size
 
 
-def _read_every_15_seconds() -> None:
-    for _ in range(int(SECONDS / 15)):
-        requests.get("http://127.0.0.1:19419/metrics", timeout=10).raise_for_status()
-        time.sleep(15)
+def _read(pid: int, path: str) -> tuple[float, float]:
+    """Seconds until the whole answer is there, and CPU seconds of the exporter: least of five."""
+    walls, cpus = [], []
+    for _ in range(5):
+        time.sleep(1.2)  # what the page shares with others is a second old at most
+        before, start = _cpu(pid), time.monotonic()
+        requests.get(f"http://{LISTEN}{path}", timeout=30).raise_for_status()
+        walls.append(time.monotonic() - start)
+        cpus.append(_cpu(pid) - before)
+    return min(walls), min(cpus)
+
+
+def _prometheus(folder: Path, addresses: list[str]) -> str:
+    """What Prometheus uses that scrapes the same pages as often."""
+    if shutil.which("prometheus") is None:
+        return "is not installed"
+    config = folder / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 15s}\n"
+        f"scrape_configs: [{{job_name: fleet, static_configs: [{{targets: {addresses}}}]}}]\n"
+    )
+    server = subprocess.Popen(
+        ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/data",
+         "--web.listen-address=127.0.0.1:19420", "--log.level=error"]
+    )  # fmt: skip
+    try:
+        time.sleep(WARM_UP)
+        before, start = _cpu(server.pid), time.monotonic()
+        time.sleep(SECONDS / 2)
+        return str(Used((_cpu(server.pid) - before) / (time.monotonic() - start), _memory(server.pid)))
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def _cpu(pid: int) -> float:

@@ -14,7 +14,7 @@ from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.exposition import Page, Renderer, number
 from kvcache_exporter.model import Distribution, Sample
 from kvcache_exporter.scrape.collector import TargetCollector
-from kvcache_exporter.scrape.parse import PageParser
+from kvcache_exporter.scrape.parse import Layouts, PageParser
 from kvcache_exporter.scrape.select import wanted_names
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "engines"
@@ -41,7 +41,7 @@ def parsing() -> Iterator[Row]:
     parser = PageParser(wanted_names(ENGINES))
     parser.parse(pages[0])
     hot = cpu_seconds(lambda: [parser.parse(p) for p in pages]) / len(pages)
-    cold = cpu_seconds(lambda: PageParser(wanted_names(ENGINES)).parse(page), 10)
+    cold = cpu_seconds(lambda: PageParser(wanted_names(ENGINES), Layouts()).parse(page), 10)
     text = page.decode()
     reference = cpu_seconds(lambda: list(text_string_to_metric_families(text)), 5)
     size = f"{len(page) / 1000:.0f} kB page"

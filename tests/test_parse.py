@@ -1,7 +1,10 @@
 """The page parser against prometheus_client's, on arbitrary and on broken pages."""
 
+import gc
 import math
+import weakref
 from contextlib import suppress
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -13,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.scrape.lines import parse_line
-from kvcache_exporter.scrape.parse import PageParser
+from kvcache_exporter.scrape.parse import Layouts, PageParser
 
 Made = list[GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily]
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -86,12 +89,13 @@ def test_reads_every_page_as_the_reference_parser_does(made: Made) -> None:
 
 @given(st.lists(families(), min_size=2, max_size=5))
 def test_a_remembered_layout_never_changes_what_is_read(sequence: list[Made]) -> None:
-    """One parser over changing pages reads each like a fresh parser."""
+    """Parsers that share their layouts read changing pages like one that never saw another."""
     pages = [_page(made) for made in sequence]
     wanted = frozenset[bytes]().union(*map(_wanted, pages))
-    parser = PageParser(wanted)
-    for page in (*pages, *pages):
-        assert _same(_read(parser, page), _read(PageParser(wanted), page))
+    layouts = Layouts()
+    parsers = [PageParser(wanted, layouts) for _ in range(3)]
+    for parser, page in product(parsers, (*pages, *pages)):
+        assert _same(_read(parser, page), _read(PageParser(wanted, Layouts()), page))
 
 
 def test_a_page_of_the_same_shape_keeps_its_layout_object() -> None:
@@ -100,6 +104,26 @@ def test_a_page_of_the_same_shape_keeps_its_layout_object() -> None:
     second = parser.parse(b'# TYPE a counter\na_total{x="1"} 2.5\n')
     assert second.layout is first.layout
     assert second.values == [2.5]
+
+
+def test_targets_with_pages_of_one_shape_share_a_layout() -> None:
+    layouts, wanted = Layouts(), frozenset([b"a_total"])
+    one, other, third = (PageParser(wanted, layouts) for _ in range(3))
+    first = one.parse(b'# TYPE a counter\na_total{x="1"} 1.0\n')
+    second = other.parse(b'# TYPE a counter\na_total{x="1"} 2.5\n')
+    assert second.layout is first.layout
+    assert second.values == [2.5]
+    assert third.parse(b'# TYPE a counter\na_total{x="2"} 2.5\n').layout is not first.layout
+
+
+def test_a_layout_goes_with_the_last_target_that_has_it() -> None:
+    layouts, wanted = Layouts(), frozenset([b"a"])
+    parser = PageParser(wanted, layouts)
+    for number in range(3):
+        gone = weakref.ref(parser.parse(b'a{x="%d"} 1\n' % number).layout)
+        parser.parse(b"a 1\na 2\n" * (number + 1))
+        gc.collect()
+        assert gone() is None
 
 
 def test_a_wanted_line_that_takes_an_unwanted_ones_place_is_seen() -> None:

@@ -16,7 +16,7 @@ from kvcache_exporter.scrape.lifecycle import ColdRule, Signs
 from kvcache_exporter.scrape.measure import Identity, about, clean, measure, requests_under_way
 from kvcache_exporter.scrape.pairs import Claim
 from kvcache_exporter.scrape.parse import Layout, Page, PageParser
-from kvcache_exporter.scrape.plan import Plan
+from kvcache_exporter.scrape.plan import Plan, plan_of
 from kvcache_exporter.scrape.processes import Processes
 from kvcache_exporter.scrape.requests import (
     RequestIncreases,
@@ -170,7 +170,7 @@ class TargetCollector:
         engine = recognise(self._candidates, layout.series, self.who.target)
         plan = self.plan
         if plan is None or self._bound is None or self._bound[0] is not layout:
-            plan = Plan(engine, layout.series)
+            plan = plan_of(engine, layout)
             self._requests = RequestPlan(layout.series if self._takes_requests else ())
         watched = sorted({*plan.watched_indices, *self._requests.watched_indices})
         columns = {i: self._history.column(layout.series[i]) for i in watched}

@@ -8,14 +8,18 @@ convert the values. Since a family's lines stand between its own comments, nothi
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from operator import itemgetter
+from threading import Lock
 from types import MappingProxyType
 from typing import NamedTuple
+from weakref import WeakSet
 
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.model import RawSeries
 from kvcache_exporter.scrape.lines import parse_known, parse_line, sample_name
 
 MAX_SERIES = 50_000
+_MOST_TRIED = 8
+_MOST_REMEMBERED = 1000
 
 
 class Page(NamedTuple):
@@ -106,11 +110,36 @@ def _pick(lines: list[bytes], positions: list[int]) -> list[bytes]:
     return list(itemgetter(*positions)(lines)) if positions else []
 
 
+class Layouts:
+    """The layouts in use, so that replicas of one engine and model share theirs. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._in_use: dict[tuple[AbstractSet[bytes], int], WeakSet[Layout]] = {}
+
+    def read(self, wanted: AbstractSet[bytes], lines: list[bytes]) -> tuple[Layout, list[float]] | None:
+        """A layout that the page has, and its values; a page of another layout is none of it."""
+        with self._lock:
+            known = list(self._in_use.get((wanted, len(lines)), ()))
+        found = ((layout, layout.read(lines)) for layout in known[:_MOST_TRIED])
+        return next(((layout, values) for layout, values in found if values is not None), None)
+
+    def add(self, wanted: AbstractSet[bytes], layout: Layout) -> None:
+        with self._lock:
+            self._in_use.setdefault((wanted, layout.line_count), WeakSet()).add(layout)
+            if len(self._in_use) > _MOST_REMEMBERED:
+                self._in_use = {key: layouts for key, layouts in self._in_use.items() if layouts}
+
+
+_LAYOUTS = Layouts()
+
+
 class PageParser:
     """Parses the pages of one target; `wanted` holds the sample names worth decoding."""
 
-    def __init__(self, wanted: AbstractSet[bytes]) -> None:
+    def __init__(self, wanted: AbstractSet[bytes], layouts: Layouts = _LAYOUTS) -> None:
         self._wanted = wanted
+        self._layouts = layouts
         self._layout: Layout | None = None
 
     def parse(self, data: bytes) -> Page:
@@ -123,8 +152,13 @@ class PageParser:
             values = layout.read(lines)
             if values is not None:
                 return Page(layout, values, 0, 0)
+        shared = self._layouts.read(self._wanted, lines)
+        if shared is not None:
+            self._layout, values = shared
+            return Page(self._layout, values, 0, 0)
         _check_is_exposition(data, lines)
         layout = self._layout = Layout(lines, self._wanted, layout.known if layout else {})
+        self._layouts.add(self._wanted, layout)
         return Page(layout, layout.first_values, layout.malformed, layout.duplicates)
 
 

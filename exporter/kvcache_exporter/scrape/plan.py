@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.engines.base import Engine, Rule, Source
 from kvcache_exporter.model import RawSeries
 from kvcache_exporter.scrape.pairs import BasisTerms, bases_of, claims_of, first_present, merged
+from kvcache_exporter.scrape.parse import Layout
 from kvcache_exporter.scrape.select import PROCESS_START, Key, Selection
 from kvcache_exporter.scrape.watched import Watched
 from kvcache_exporter.windows import Terms
@@ -138,6 +140,16 @@ class Plan:
             if text is not None and text.isdigit():
                 return float(text)
         return float(self.engine.default_block_size)
+
+
+_PLANS: WeakKeyDictionary[Layout, dict[str, Plan]] = WeakKeyDictionary()
+"""By layout and engine's name: a plan holds nothing of a target, so those that share a layout share it."""
+
+
+def plan_of(engine: Engine, layout: Layout) -> Plan:
+    """The plan for pages of this layout."""
+    plans = _PLANS.setdefault(layout, {})
+    return plans.get(engine.name) or plans.setdefault(engine.name, Plan(engine, layout.series))
 
 
 WATCHED_METRICS = (

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from kvcache_exporter.catalogue import Kind
@@ -20,7 +21,8 @@ class Key(NamedTuple):
     rank: str
 
 
-def wanted_names(engines: Iterable[Engine]) -> frozenset[bytes]:
+@lru_cache(maxsize=64)
+def wanted_names(engines: tuple[Engine, ...]) -> frozenset[bytes]:
     """Every sample name that a page of these engines can be asked for."""
     names = {PROCESS_START}
     for engine in engines:
