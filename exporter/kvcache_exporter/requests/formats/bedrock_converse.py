@@ -11,14 +11,8 @@ import msgspec
 from msgspec import field
 
 from kvcache_exporter.requests.formats.chat_usage import has_field
-from kvcache_exporter.requests.formats.envelope import (
-    Counted,
-    Envelope,
-    EnvelopeFormat,
-    as_counted,
-    measured,
-    row_of,
-)
+from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, measured, row_of
+from kvcache_exporter.requests.formats.usual import Counted, as_counted
 from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds
 
 _INCLUSIVE = "openai."

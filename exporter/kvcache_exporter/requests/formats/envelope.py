@@ -7,7 +7,7 @@ picks the counts. Where counts or names stand elsewhere, its `unfold` moves them
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -20,26 +20,11 @@ from kvcache_exporter.requests.formats.lines import FAILURES, LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
 from kvcache_exporter.requests.formats.statuses import failure_of_error, failure_of_status, status_word
 from kvcache_exporter.requests.formats.timestamps import timestamp
-from kvcache_exporter.requests.formats.usual import Counts, Key, batches
+from kvcache_exporter.requests.formats.usual import Counted, Counts, Key, batches
 from kvcache_exporter.requests.formats.values import MAX_LABEL, Milliseconds, label, milliseconds, refusal
 
 _STATUSES = 64
 _make = tuple.__new__
-
-
-class Counted(NamedTuple):
-    """Usage that an `unfold` puts together, for formats whose counts stand in no object of their own."""
-
-    prompt: int | None
-    cached: int | None
-    written: int | None = None
-    output: int | None = None
-    by_ttl: tuple[tuple[str, int], ...] = ()
-
-
-def as_counted(usage: Counted) -> Counts:
-    """The counts as `unfold` put them together."""
-    return usage
 
 
 class Envelope(msgspec.Struct, gc=False):

@@ -9,14 +9,8 @@ from typing import Any
 import msgspec
 
 from kvcache_exporter.requests.formats.chat_usage import ChatUsage, chat_counts
-from kvcache_exporter.requests.formats.envelope import (
-    Counted,
-    Envelope,
-    EnvelopeFormat,
-    as_counted,
-    measured,
-    row_of,
-)
+from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, measured, row_of
+from kvcache_exporter.requests.formats.usual import Counted, as_counted
 from kvcache_exporter.requests.formats.values import Tokens, milliseconds
 
 

@@ -3,13 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache_exporter.requests.formats.envelope import (
-    Counted,
-    Envelope,
-    EnvelopeFormat,
-    as_counted,
-    measured,
-)
+from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, measured
+from kvcache_exporter.requests.formats.usual import Counted, as_counted
 from kvcache_exporter.requests.formats.values import Tokens, seconds
 
 _CHUNK = "chat.completion.chunk"

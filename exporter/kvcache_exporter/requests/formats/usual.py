@@ -1,7 +1,7 @@
 """Rows of usual requests, a batch at a time: their fields as columns, no record made for each."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_exporter.model import RequestColumns
 from kvcache_exporter.requests.formats.labels import Labels
@@ -10,6 +10,23 @@ from kvcache_exporter.requests.formats.values import milliseconds
 
 Counts = tuple[int | None, int | None, int | None, int | None, tuple[tuple[str, int], ...]]
 """Prompt (reads and writes included), cached, written and output tokens, and written tokens by TTL."""
+
+
+class Counted(NamedTuple):
+    """Usage that an `unfold` puts together, for formats whose counts stand in no object of their own."""
+
+    prompt: int | None
+    cached: int | None
+    written: int | None = None
+    output: int | None = None
+    by_ttl: tuple[tuple[str, int], ...] = ()
+
+
+def as_counted(usage: Counted) -> Counts:
+    """The counts as `unfold` put them together."""
+    return usage
+
+
 Key = tuple[Any, Any, Any]
 """Provider, model and group as a log has them."""
 
