@@ -1,5 +1,6 @@
 """A fleet scraped over HTTP by the real process, and by Prometheus: share of one core, resident memory."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import requests
 
-from benchmarks.replicas import address, served
+from benchmarks.replicas import served
 from benchmarks.timing import Row
 
 REPLICAS = 1000
@@ -33,8 +34,7 @@ class Used(NamedTuple):
 
 
 def fleet() -> Iterator[Row]:
-    with served() as port, tempfile.TemporaryDirectory() as folder:
-        addresses = [address(number, port) for number in range(REPLICAS)]
+    with served(REPLICAS) as addresses, tempfile.TemporaryDirectory() as folder:
         with _exporter(Path(folder), addresses) as pid:
             used, size = _measure(pid)
             costs = [_read(pid, path) for path in ("/metrics", "/api/v1/summary", "/")]
@@ -63,6 +63,9 @@ def _exporter(folder: Path, addresses: list[str]) -> Iterator[int]:
 def _measure(pid: int) -> tuple[Used, int]:
     """What the exporter uses while it is read as often as it scrapes, and the compressed page's size."""
     time.sleep(WARM_UP)
+    page = requests.get(f"http://{LISTEN}/metrics", timeout=30).text
+    up = len(re.findall(r"^kvcache_target_up{.*} 1\.0$", page, re.MULTILINE))
+    assert up == REPLICAS, f"{up} of {REPLICAS} replicas answer"
     before, start, size = _cpu(pid), time.monotonic(), 0
     for reading in range(1, int(SECONDS / INTERVAL) + 1):
         answer = requests.get(f"http://{LISTEN}/metrics", timeout=30, stream=True)
