@@ -25,7 +25,7 @@ PRICES = load_prices(Path(__file__).parents[1] / "docs" / "prices-example.json",
 ENVELOPES = [known.name for known in FORMATS if isinstance(known, EnvelopeFormat)]
 _AROUND: dict[str, tuple[Any, ...]] = {
     "stream": (True, False, 0, None),
-    "status": (200, 200.0, 0, False, 201, 499, "completed", "incomplete", "failed", "200", [], None),
+    "status": (200, 200.0, 0, False, 201, 499, "completed", "incomplete", "failed", "200", "²", [], None),
     "route": ("a", "b", "", 0, 1, True, [], None),
     "group": ("a", "", None),
     "provider": ("openai", "OpenAI", "", None, {}),

@@ -35,7 +35,7 @@ KEYS = (
 )  # fmt: skip
 WORDS = (
     "2000", "ok", "failed", "message_start", "message_delta", "message_stop", "response.completed", "litellm",
-    "2026-11-29T10:00:01.5Z", "\u0000", "text_completion", "request.finished", "openai.x", "1h", "abort",
+    "2026-11-29T10:00:01.5Z", "\u0000", "text_completion", "request.finished", "openai.x", "1h", "abort", "²",
 )  # fmt: skip
 NUMBERS = (0, 1, 2000, 1024, -1, 0.5, 1e300, 1795946401.0)
 VALUES: st.SearchStrategy[Any] = (

@@ -20,7 +20,7 @@ _REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def failure_of_status(status: object) -> str:
     """The reason a request failed by its HTTP code or status word; "" if it did not."""
-    if isinstance(status, str) and not status.strip().isdigit():
+    if isinstance(status, str) and not status.strip().isdecimal():
         return _failure_of_word(status)
     if isinstance(status, bool) or not isinstance(status, int | float | str):
         return "failed" if status is False else ""
@@ -69,7 +69,7 @@ def _failure_of_word(status: str) -> str:
 
 def status_word(status: object) -> str:
     """`ok`, or what the log calls the way a finished request ended (`incomplete`)."""
-    if type(status) is str and _bare(status) not in _FINE and not status.strip().isdigit():
+    if type(status) is str and _bare(status) not in _FINE and not status.strip().isdecimal():
         return label(status).lower()
     return "ok"
 
