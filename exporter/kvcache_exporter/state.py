@@ -4,6 +4,7 @@ Counters and log positions that belong together go into one `commit`, so that af
 on from a moment at which they agreed.
 """
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -78,6 +79,9 @@ class StateStore:
             except sqlite3.Error as error:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):
+                    # A log that filled the volume by itself would never be emptied by a commit that works.
+                    self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 raise self._unusable(error) from error
 
     def close(self) -> None:
