@@ -250,4 +250,4 @@ def test_report_prices_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert "cost $5.50, without a cache $10.00: saved $4.50 (45.0 %)" in text
-    assert "1 requests are in no cost" in text
+    assert "not in these sums: 1 of 3 requests; the table lacks the model" in text

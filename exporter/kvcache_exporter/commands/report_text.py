@@ -69,7 +69,8 @@ def _money(money: Money) -> Iterator[str]:
         yield f"    cost ${money.cost:,.2f}, without a cache ${money.without_cache:,.2f}: {_saved(money)}"
     if money.unpriced:
         why = "the table lacks the model, or the log does not say what was billed"
-        yield f"    {money.unpriced:,} requests are in no cost: {why}"
+        requests = money.priced + money.unpriced
+        yield f"    not in these sums: {money.unpriced:,} of {requests:,} requests; {why}"
     yield ""
 
 
@@ -84,12 +85,12 @@ def _histogram(by_outcome: dict[str, list[float]]) -> Iterator[str]:
         yield "    no record carries a TTFT"
         yield ""
         return
-    yield "    " + f"{'TTFT':>9}  " + "".join(f"{outcome:{_WIDTH + 2}}" for outcome in by_outcome)
+    yield "    " + f"{'TTFT':>9}  " + "".join(f"{outcome:{_WIDTH + 2}}" for outcome in by_outcome).rstrip()
     low = 0.0
     for edge in _TTFT_EDGES:
         label = f"<= {edge:g} s" if edge != float("inf") else f" > {low:g} s"
         bars = (_bar(sum(low < v <= edge for v in vs) / len(vs)) for vs in by_outcome.values())
-        yield "    " + f"{label:>9}  " + "".join(f"{bar:{_WIDTH + 2}}" for bar in bars).rstrip()
+        yield f"    {label:>9}  {''.join(f'{bar:{_WIDTH + 2}}' for bar in bars)}".rstrip()
         low = edge
     yield ""
 
