@@ -53,6 +53,7 @@ check: install ## ruff, mypy strict, import-linter, and generated files are fres
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/kvcache-exporter metrics | diff - docs/metrics.md
+	$(BIN)/python -m kvcache_exporter.commands.reference | diff - docs/cli.md
 
 format: install ## format and fix what can be fixed
 	$(BIN)/ruff check --fix
@@ -60,6 +61,7 @@ format: install ## format and fix what can be fixed
 
 generate: install ## write generated files anew
 	$(BIN)/kvcache-exporter metrics > docs/metrics.md
+	$(BIN)/python -m kvcache_exporter.commands.reference > docs/cli.md
 	$(BIN)/kvcache-exporter generate dashboards --out dashboards/generated
 	$(BIN)/python -m kvcache_alerts
 	$(BIN)/python -m kvcache_exporter.direct

@@ -44,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="kvcache-exporter",
         description="Observability for the prefix (KV) cache of LLM inference engines and managed APIs.",
+        epilog="COMMAND --help says more. To look at it: kvcache-exporter demo. Exit codes: 0 ok, 1 failed, "
+        "2 bad usage or configuration.",
     )
     root.add_argument("--version", action="version", version=f"kvcache-exporter {__version__}")
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")

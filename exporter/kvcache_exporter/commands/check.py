@@ -11,6 +11,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "check",
         help="validate a configuration file",
+        epilog="Example: kvcache-exporter check --config.file kvcache.yaml",
         description="Prints each problem as file:line:column: path: message; exit code 2 on any.",
     )
     add_config_arguments(parser)

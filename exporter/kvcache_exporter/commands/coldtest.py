@@ -24,6 +24,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "coldtest",
         help="measure a test endpoint before and after a restart",
+        epilog="Example: kvcache-exporter coldtest --url http://127.0.0.1:8000 --shared-prefix 1000",
         description="Sends a bounded load to a TEST endpoint (OpenAI-compatible chat completions), restarts "
         "it, sends the same load again, and judges what users of a cold replica would wait for. It says what "
         "it will send and asks first. Exit codes: 0 passed, 1 failed, 2 bad usage. See docs/coldtest.md.",

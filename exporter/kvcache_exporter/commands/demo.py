@@ -32,16 +32,18 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="play a real recording through the exporter",
+        epilog="Example: kvcache-exporter demo --duration 20s",
         description="Plays a shipped recording of vLLM and SGLang under load through the real exporter, "
         "serves its metrics and shows the answers to the four questions as they move.",
     )
-    parser.add_argument(
-        "--duration", type=duration, metavar="N", help="stop after N seconds (default: at the end)"
-    )
+    parser.add_argument("--duration", type=duration, metavar="T", help="such as 20s (default: to the end)")
     parser.add_argument(
         "--speed", type=float, default=4.0, metavar="X", help="times recorded time (default 4)"
     )
-    parser.add_argument("--web.listen-address", dest="listen", default="127.0.0.1:9409", metavar="HOST:PORT")
+    parser.add_argument(
+        "--web.listen-address", dest="listen", default="127.0.0.1:9409", metavar="HOST:PORT",
+        help="default 127.0.0.1:9409",
+    )  # fmt: skip
     logs.add_arguments(parser)
     parser.set_defaults(run=run, log_level="error")
 

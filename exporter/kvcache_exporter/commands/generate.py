@@ -17,10 +17,11 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "generate",
         help="write the dashboards or the rules with your own settings",
+        epilog="Example: kvcache-exporter generate rules --out rules --set KVCachePreemptionSpike.floor=0.1",
         description="Writes the Grafana dashboards (JSON) or the Prometheus rules (YAML). A single file goes "
         "to standard output unless --out is given; several go into the folder --out (default: this one).",
     )
-    parser.add_argument("what", choices=("dashboards", "rules"))
+    parser.add_argument("what", choices=("dashboards", "rules"), help="what to write")
     parser.add_argument("--out", type=Path, metavar="D", help="the folder to write into; made if missing")
     add_direct(parser)
     add_settings(parser)

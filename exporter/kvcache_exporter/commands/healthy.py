@@ -16,6 +16,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "healthy",
         help="ask whether the exporter on this machine answers",
+        epilog="Example: kvcache-exporter healthy --web.listen-address :9409",
         description="Asks the exporter on this machine for /-/healthy, over TLS if it wants that; exit code "
         "1 if there is no answer. That it asks for a password or a client certificate is an answer, too.",
     )

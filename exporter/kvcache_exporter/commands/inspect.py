@@ -23,6 +23,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "inspect",
         help="show what the exporter makes of one page",
+        epilog="Example: kvcache-exporter inspect http://10.0.0.1:8000/metrics",
         description="Reads one page and prints our exposition of it on standard output, and a table of what "
         "was found, missing and deprecated on standard error.",
     )

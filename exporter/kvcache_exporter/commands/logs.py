@@ -10,8 +10,20 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log.level", dest="log_level", choices=LEVELS, default="info")
-    parser.add_argument("--log.format", dest="log_format", choices=("logfmt", "json"), default="logfmt")
+    parser.add_argument(
+        "--log.level",
+        dest="log_level",
+        choices=LEVELS,
+        default="info",
+        help="least level of its log",
+    )
+    parser.add_argument(
+        "--log.format",
+        dest="log_format",
+        choices=("logfmt", "json"),
+        default="logfmt",
+        help="form of its log",
+    )
 
 
 def configure(arguments: argparse.Namespace) -> None:

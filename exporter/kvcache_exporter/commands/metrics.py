@@ -15,7 +15,12 @@ Labels with an empty value are left out of the page. Ratios run from 0 to 1 and 
 
 
 def add(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("metrics", help="print every metric as Markdown")
+    parser = subparsers.add_parser(
+        "metrics",
+        help="print every metric as Markdown",
+        epilog="Example: kvcache-exporter metrics > metrics.md",
+        description="Prints every metric with its type, labels and meaning, as Markdown.",
+    )
     parser.set_defaults(run=run)
 
 

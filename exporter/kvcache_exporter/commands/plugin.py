@@ -34,6 +34,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "plugin",
         help="write the vLLM plugin as a folder or an archive to put on the engine's PYTHONPATH",
+        epilog="Example: kvcache-exporter plugin --out kvcache-plugin.zip",
         description="Writes the plugin that counts requests and time to first token by cache outcome inside "
         "vLLM: a folder, or one file if the name ends in .zip (fits a ConfigMap). Put it on the engine's "
         "PYTHONPATH; nothing else is needed. In an image that you build, pip install kvcache-exporter does "

@@ -33,7 +33,12 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _add_grafana(kinds: Subparsers) -> None:
-    parser = kinds.add_parser("grafana", help="the dashboards, over Grafana's HTTP API")
+    parser = kinds.add_parser(
+        "grafana",
+        help="the dashboards, over Grafana's HTTP API",
+        epilog="Example: kvcache-exporter publish grafana --url https://grafana.example.com --dry-run",
+        description="Pushes the dashboards over Grafana's HTTP API; only those that differ are written.",
+    )
     _add_server(parser, "https://grafana.example.com")
     parser.add_argument("--folder", default="", metavar="F", help="uid or title; made if missing")
     parser.add_argument(
@@ -43,7 +48,12 @@ def _add_grafana(kinds: Subparsers) -> None:
 
 
 def _add_mimir(kinds: Subparsers) -> None:
-    parser = kinds.add_parser("mimir", help="the rules, over the ruler API of Mimir or Cortex")
+    parser = kinds.add_parser(
+        "mimir",
+        help="the rules, over the ruler API of Mimir or Cortex",
+        epilog="Example: kvcache-exporter publish mimir --url https://mimir.example.com/prometheus --dry-run",
+        description="Pushes the rules over the ruler API of Mimir or Cortex; only groups that differ.",
+    )
     _add_server(parser, "https://mimir.example.com/prometheus")
     parser.add_argument("--tenant", default="", metavar="ID", help="sent as X-Scope-OrgID")
     parser.add_argument(
@@ -54,7 +64,12 @@ def _add_mimir(kinds: Subparsers) -> None:
 
 
 def _add_prometheus(kinds: Subparsers) -> None:
-    parser = kinds.add_parser("prometheus", help="the rules, into a file or folder that Prometheus reads")
+    parser = kinds.add_parser(
+        "prometheus",
+        help="the rules, into a file or folder that Prometheus reads",
+        epilog="Example: kvcache-exporter publish prometheus --file /etc/prometheus/rules/kvcache.yaml",
+        description="Writes the rules into a file or folder that Prometheus reads, and has them loaded.",
+    )
     parser.add_argument("--file", type=Path, required=True, metavar="PATH", help="a .yaml file or a folder")
     parser.add_argument("--reload-url", metavar="U", help="Prometheus' address; POST /-/reload is sent to it")
     _add_token(parser)

@@ -18,10 +18,11 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "records",
         help="print the normalised records of a usage log",
+        epilog="Example: kvcache-exporter records usage.jsonl.gz --json",
         description="Prints one normalised request record per line; what is no request record is counted by "
         "reason on standard error.",
     )
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("file", metavar="FILE", help="a usage log, .gz too, or - for standard input")
     add_format_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per record")
     parser.set_defaults(run=run)

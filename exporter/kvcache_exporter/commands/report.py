@@ -27,11 +27,12 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "report",
         help="answer the four questions from usage logs alone",
+        epilog="Example: kvcache-exporter report usage.jsonl.gz --group-by metadata.route",
         description="Reads whole log files (.gz too, - for standard input) and answers the four questions: "
         "token- and request-weighted hit rates, exact TTFT quantiles by outcome, writes against reads, the "
         "coldest five minutes; then the groups, those with most uncached tokens first.",
     )
-    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a usage log, .gz too, or -")
     add_format_arguments(parser)
     parser.add_argument(
         "--prices",

@@ -22,6 +22,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "serve",
         help="run the exporter",
+        epilog="Example: kvcache-exporter serve --config.file kvcache.yaml",
         description="Runs the exporter. SIGHUP and POST /-/reload load the configuration again.",
     )
     add_config_arguments(parser)
@@ -56,7 +57,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="F",
-        help="see docs/configuration.md",
+        help="the configuration, see docs/configuration.md",
     )
     parser.add_argument(
         "--shard.index",
