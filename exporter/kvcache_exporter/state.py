@@ -23,6 +23,8 @@ SCHEMA_VERSION = 1
 _BUSY_SECONDS = 5.0
 _VOLUME_TROUBLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
+_LOG_PAGES = 32
+"""Of 4 KiB, after which the write-ahead log is emptied; SQLite's own 1000 fill a small volume for ever."""
 _ID_OFFSET = 68
 """Of the application id in the header of an SQLite file."""
 _BESIDE = ("", "-wal", "-journal")
@@ -80,7 +82,7 @@ class StateStore:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 with contextlib.suppress(sqlite3.Error):
-                    # A log that filled the volume by itself would never be emptied by a commit that works.
+                    # SQLite empties its log only after a commit that works, and may have no room for one.
                     self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 raise self._unusable(error) from error
 
@@ -146,6 +148,7 @@ class StateStore:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
