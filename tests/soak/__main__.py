@@ -171,12 +171,15 @@ class Soak:
 
     def _wrong_events(self) -> list[str]:
         """Of 500 batches each fifth is lost on the way: exactly those are counted as lost."""
-        before = self._watcher.page
+        earlier = total(self._watcher.page, "kvcache_events_total", event="stored")
+        # Shows what the faults lost at the very last, too.
         self._publisher.store(0)
+        wait_until("an event", lambda: self._stored() > earlier)
+        before = self._watcher.page
         for number in range(1, 500):
             self._publisher.store(number, sent=number % 5 != 0 or number == 499, keep=False)
         self._publisher.store(500)
-        wanted = {"stored": 402, "lost": 99}
+        wanted = {"stored": 401, "lost": 99}
 
         def gained() -> dict[str, int]:
             self._watcher.look()
@@ -190,6 +193,10 @@ class Soak:
         except TimeoutError:
             return [f"events: counted {gained()}, expected {wanted}"]
         return []
+
+    def _stored(self) -> float:
+        self._watcher.look()
+        return total(self._watcher.page, "kvcache_events_total", event="stored")
 
     def _memory(self, steady: float, seconds: float) -> list[str]:
         found, largest = [], max(size for _, size in self._watcher.memory)
