@@ -264,10 +264,11 @@ def test_values_that_cannot_be_are_left_out_and_counted() -> None:
 def test_an_unknown_page_names_the_engines_it_looked_for() -> None:
     collector = collect(b"# TYPE up gauge\nup 1\n")
     assert not collector.up
+    names = ", ".join(engine.name for engine in ENGINES)
+    assert names.startswith("vllm, sglang, trtllm, lmcache")
     assert collector.last_error == (
-        "unknown_engine: replica-0:8000: the page has no family of a known engine (vllm, sglang, trtllm, "
-        "lmcache, dynamo, llm-d, sglang-router, production-stack); check that the address is the engine's "
-        "own metrics port"
+        f"unknown_engine: replica-0:8000: the page has no family of a known engine ({names}); "
+        "check that the address is the engine's own metrics port"
     )
 
 
