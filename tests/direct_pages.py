@@ -62,9 +62,9 @@ def selector(name: str, labels: Mapping[str, str]) -> str:
     return f"{name}{{{', '.join(pairs)}}}"
 
 
-def collected(target: Target) -> list[Sample]:
-    """What the exporter shows after the last page."""
-    collector = TargetCollector(target.instance, ENGINES, namespace=target.namespace, request_metrics=False)
+def collected(target: Target, name: str) -> list[Sample]:
+    """What the exporter, where it is called `name`, shows after the last page."""
+    collector = TargetCollector(name, ENGINES, namespace=target.namespace, request_metrics=False)
     for at, page in enumerate(target.pages):
         collector.page(page or b"", float(STEP * at))
     return collector.samples

@@ -36,9 +36,13 @@ def _written(folder: Path, texts: Mapping[str, str]) -> list[str]:
     return list(texts)
 
 
-def _test(name: str, page: bytes) -> dict[str, Any]:
-    target = Target([page])
-    wanted = expected(collected(target))
+# Whatever names a target: the scrape's address, or its labels as the exporter names pods.
+NAMINGS = {"instance": "replica-0:8000", "namespace,pod": "prod/replica-0"}
+
+
+def _test(name: str, page: bytes, target_name: str) -> dict[str, Any]:
+    target = Target([page], more={"pod": "replica-0"})
+    wanted = expected(collected(target, target_name))
     if name.startswith("vllm"):
         # A vLLM page says its capacity by labels.
         assert wanted.pop(c.CAPACITY_TOKENS.name, None) is not None or "0.8.5" in name or "connectors" in name
@@ -59,14 +63,16 @@ def _test(name: str, page: bytes) -> dict[str, Any]:
     }
 
 
-def test_a_page_of_every_engine_version_gives_the_exporters_series(tmp_path: Path) -> None:
-    rules = _written(tmp_path, {"direct.yaml": TEXTS["direct.yaml"]})
+@pytest.mark.parametrize("target_label", NAMINGS)
+def test_a_page_of_every_engine_version_gives_the_exporters_series(tmp_path: Path, target_label: str) -> None:
+    texts = files({"target_label": target_label}, direct_rules)
+    rules = _written(tmp_path, {"direct.yaml": texts["direct.yaml"]})
     paths = []
     for name, page in PAGES.items():
         document = {
             "rule_files": rules,
             "evaluation_interval": "15s",
-            "tests": [_test(name, page.read_bytes())],
+            "tests": [_test(name, page.read_bytes(), NAMINGS[target_label])],
         }
         paths.append(tmp_path / f"{name}.test.yaml")
         paths[-1].write_text(yaml.safe_dump(document, width=10**6))

@@ -71,7 +71,8 @@ def page_rules(engines: Iterable[Engine], scope: Scope) -> Iterator[DirectRule]:
 
 def _seen(engine: Engine, scope: Scope) -> str:
     scraped = f"timestamp({scope.selected(UP)}) and {on(scope.process)} {marker(engine, scope)}"
-    return label_replace(by("max", scope.process, scraped), "engine", engine.name)
+    newest = by("max", (*scope.process, *scope.target_labels), scraped)
+    return label_replace(newest, "engine", engine.name)
 
 
 def _models(engine: Engine, scope: Scope) -> str:

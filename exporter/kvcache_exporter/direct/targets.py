@@ -38,7 +38,9 @@ def target_rules(engines: tuple[Engine, ...], scope: Scope) -> Iterator[DirectRu
     yield DirectRule(c.TARGET_UP.name, by("max", (*scope.target, "engine"), up))
     took = f"{scope.selected(_DURATION)} and {on(scope.process)} {known}"
     yield DirectRule(c.TARGET_SCRAPE_DURATION.name, per_target(scope, took))
-    yield DirectRule(c.TARGET_LAST_SUCCESS.name, per_target(scope, known))
+    # Else pods that are gone for good would stay for a day.
+    still = f"{known} and {on(scope.process)} {scope.selected(UP)}"
+    yield DirectRule(c.TARGET_LAST_SUCCESS.name, per_target(scope, still))
     yield DirectRule(c.TARGET_INFO.name, _info(engines, scope))
     started = f"{scope.selected(_START)} > 0 and {on(scope.process)} {PAGE}"
     yield DirectRule(c.TARGET_START.name, per_target(scope, started))
@@ -58,11 +60,13 @@ def up_with(scope: Scope, *matchers: str) -> str:
 def _info(engines: tuple[Engine, ...], scope: Scope) -> str:
     target = on(scope.target)
     base = by("group", (*scope.target, "engine"), scope.named(SEEN))
+    # Without the engine: two processes under one name may be of different ones.
+    any_ = by("group", scope.target, scope.named(SEEN))
     bases = [_basis(engine, basis, scope) for engine in engines for basis in engine.bases]
     facts = [fact for engine in engines for fact in _facts(engine, scope)]
     return (
-        f"{base}\n* {target} group_left (hit_basis) ({first_of(*bases, base, match=target)})"
-        f"\n* {target} group_left ({', '.join(_TEXTS)}) ({first_of(*facts, base, match=target)})"
+        f"{base}\n* {target} group_left (hit_basis) ({first_of(*bases, any_, match=target)})"
+        f"\n* {target} group_left ({', '.join(_TEXTS)}) ({first_of(*facts, any_, match=target)})"
     )
 
 
