@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from alert_cases import promtool
+from alert_cases import promtool, write_test
 from direct_pages import Target, collected, expected, input_series
 from kvcache_alerts.parameters import DIRECT
 from kvcache_alerts.write import ALERTS, files
@@ -69,13 +69,12 @@ def test_a_page_of_every_engine_version_gives_the_exporters_series(tmp_path: Pat
     rules = _written(tmp_path, {"direct.yaml": texts["direct.yaml"]})
     paths = []
     for name, page in PAGES.items():
-        document = {
+        tests = {
             "rule_files": rules,
             "evaluation_interval": "15s",
             "tests": [_test(name, page.read_bytes(), NAMINGS[target_label])],
         }
-        paths.append(tmp_path / f"{name}.test.yaml")
-        paths[-1].write_text(yaml.safe_dump(document, width=10**6))
+        paths.append(write_test(tmp_path / f"{name}.test.yaml", tests))
     assert not promtool(paths)
 
 

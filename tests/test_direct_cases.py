@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-import yaml
-
-from alert_cases import promtool
+from alert_cases import promtool, write_test
 from direct_pages import STEP, Target, input_series
 from kvcache_alerts.write import files
 from kvcache_exporter.direct import direct_rules
@@ -339,40 +338,107 @@ COMPUTED = Case(
     },
 )  # fmt: skip
 
-CASES = (*GENERATIONS, RANKS, *PROCESSES, *SGLANG, *THRESHOLDS, COMPUTED)
+_MINUTES = 30
+_FIRING = 'count by (alertname, target) (ALERTS{alertstate="firing"})'
+
+
+def _busy(minutes: float, preempted: int, caching: str = "True") -> bytes:
+    """A replica with steady traffic and a hit rate of a half, after so many minutes."""
+    seconds = 60 * minutes
+    return page(
+        f"""
+        prompt_tokens_total {1000 * seconds:g}
+        prompt_tokens_cached_total {500 * seconds:g}
+        prefix_cache_queries_total {1000 * seconds:g}
+        prefix_cache_hits_total {500 * seconds:g}
+        num_preemptions_total {preempted}
+        kv_cache_usage_perc 0.5
+        num_requests_running 4
+        num_requests_waiting 0
+        request_success_total {seconds:g}
+        request_prefill_time_seconds_sum {seconds / 10:g}
+        time_to_first_token_seconds_bucket{{le="+Inf"}} {seconds:g}
+        time_to_first_token_seconds_sum {seconds / 10:g}
+        time_to_first_token_seconds_count {seconds:g}
+        request_prompt_tokens_bucket{{le="50"}} 0
+        request_prompt_tokens_bucket{{le="+Inf"}} {seconds:g}
+        request_prompt_tokens_sum {1000 * seconds:g}
+        request_prompt_tokens_count {seconds:g}
+        request_prefill_kv_computed_tokens_bucket{{le="50"}} {seconds / 2:g}
+        request_prefill_kv_computed_tokens_bucket{{le="+Inf"}} {seconds:g}
+        request_prefill_kv_computed_tokens_sum {500 * seconds:g}
+        request_prefill_kv_computed_tokens_count {seconds:g}
+        """
+    ) + page(f'cache_config_info{{block_size="16", enable_prefix_caching="{caching}"}} 1', labels="")
+
+
+def _alerting(says: str, pages: Sequence[bytes | None], *alerts: str) -> Case:
+    fires = {f'{{alertname="{alert}", target="replica-0:8000"}}': 1.0 for alert in alerts}
+    return Case(says, [Target(pages)], {_FIRING: fires})
+
+
+_TIMES = [n * STEP / 60 for n in range(60 * _MINUTES // STEP)]
+ALERTING = (
+    _alerting("steady traffic raises nothing", [_busy(at, 0) for at in _TIMES]),
+    _alerting(
+        "preemptions raise their alert",
+        [_busy(at, round(120 * max(0, at - _MINUTES + 8))) for at in _TIMES],
+        "KVCachePreemptionSpike",
+    ),
+    _alerting(
+        "a replica without caching raises its alert",
+        [_busy(at, 0, "False") for at in _TIMES],
+        "KVCachePrefixCachingDisabled",
+    ),
+    _alerting(
+        "an engine that stops answering raises its alert",
+        [_busy(at, 0) if at < _MINUTES / 2 else None for at in _TIMES],
+        "KVCacheTargetDown",
+    ),
+    _alerting(
+        "a page that lacks what its table needs raises its alert only after an hour",
+        [page(f"prompt_tokens_total {at}") for at in _TIMES],
+    ),
+)
+
+CASES = (*GENERATIONS, RANKS, *PROCESSES, *SGLANG, *THRESHOLDS, COMPUTED, *ALERTING)
 
 
 def run(folder: Path, cases: Sequence[Case]) -> str:
     """What promtool says of the cases that do not hold."""
-    paths = []
-    for place, case in enumerate(cases):
-        texts = files(case.settings, direct_rules)
-        for name in ("direct.yaml", "recording.yaml"):
-            (folder / f"{place}-{name}").write_text(texts[name])
-        at = STEP * (max(len(target.pages) for target in case.targets) - 1)
-        checks = [
-            {
-                "expr": expr,
-                "eval_time": f"{at}s",
-                "exp_samples": [{"labels": k, "value": v} for k, v in found.items()],
-            }
-            for expr, found in case.finds.items()
-        ]
-        test = {
-            "name": case.says,
-            "interval": f"{STEP}s",
-            "input_series": input_series(case.targets),
-            "promql_expr_test": checks,
-        }
-        document = {
-            "rule_files": [f"{place}-direct.yaml", f"{place}-recording.yaml"],
-            "evaluation_interval": f"{STEP}s",
-            "tests": [test],
-        }
-        paths.append(folder / f"{place}.test.yaml")
-        paths[-1].write_text(yaml.safe_dump(document, width=10**6))
-    said = promtool(paths).split("Unit Testing:")
+    tests = [_written(folder, place, case) for place, case in enumerate(cases)]
+    said = promtool(tests).split("Unit Testing:")
     return "".join(text for text in said if "FAILED" in text)
+
+
+def _written(folder: Path, place: int, case: Case) -> Path:
+    at = STEP * (max(len(target.pages) for target in case.targets) - 1)
+    checks = [
+        {
+            "expr": expr,
+            "eval_time": f"{at}s",
+            "exp_samples": [{"labels": k, "value": v} for k, v in found.items()],
+        }
+        for expr, found in case.finds.items()
+    ]
+    test = {
+        "name": case.says,
+        "interval": f"{STEP}s",
+        "input_series": input_series(case.targets),
+        "promql_expr_test": checks,
+    }
+    rules = _rules(folder, tuple(case.settings.items()))
+    document = {"rule_files": rules, "evaluation_interval": f"{STEP}s", "tests": [test]}
+    return write_test(folder / f"{place}.test.yaml", document)
+
+
+@cache
+def _rules(folder: Path, settings: tuple[tuple[str, str], ...]) -> list[str]:
+    """Written once for all cases with the same settings."""
+    texts = files(dict(settings), direct_rules)
+    for name, text in texts.items():
+        (folder / f"{hash(settings)}-{name}").write_text(text)
+    return [f"{hash(settings)}-{name}" for name in texts]
 
 
 def test_small_pages_give_exactly_these_series(tmp_path: Path) -> None:

@@ -80,8 +80,11 @@ def with_first(expression: str, label: str, sources: tuple[str, ...]) -> str:
     """The label takes the first of these that is not empty."""
     if sources == (label,):
         return expression
-    joined = label_join(expression, label, ";", sources)
-    return label_replace(joined, label, "$1", label, ";*([^;]*).*") if sources[1:] else joined
+    if not sources[1:]:
+        return label_join(expression, label, ";", sources)
+    # VictoriaMetrics 1.79 mixes values up where a label is joined into itself.
+    joined = label_join(expression, "models", ";", sources)
+    return label_replace(joined, label, "$1", "models", ";*([^;]*).*")
 
 
 def first_of(*expressions: str, match: str = "") -> str:
