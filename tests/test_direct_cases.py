@@ -33,6 +33,8 @@ class Case:
     targets: Sequence[Target]
     finds: Mapping[str, Mapping[str, float]]
     settings: Mapping[str, str] = field(default_factory=dict)
+    step: int = STEP
+    """Seconds between pages, and between evaluations."""
 
 
 def _generations(old: tuple[int, int] | None, new: tuple[int, int] | None) -> bytes:
@@ -374,10 +376,10 @@ def _busy(minutes: float, preempted: int, caching: str = "True") -> bytes:
 
 def _alerting(says: str, pages: Sequence[bytes | None], *alerts: str) -> Case:
     fires = {f'{{alertname="{alert}", target="replica-0:8000"}}': 1.0 for alert in alerts}
-    return Case(says, [Target(pages)], {_FIRING: fires})
+    return Case(says, [Target(pages)], {_FIRING: fires}, {"engines": "vllm"}, step=60)
 
 
-_TIMES = [n * STEP / 60 for n in range(60 * _MINUTES // STEP)]
+_TIMES = range(_MINUTES)
 ALERTING = (
     _alerting("steady traffic raises nothing", [_busy(at, 0) for at in _TIMES]),
     _alerting(
@@ -412,7 +414,7 @@ def run(folder: Path, cases: Sequence[Case]) -> str:
 
 
 def _written(folder: Path, place: int, case: Case) -> Path:
-    at = STEP * (max(len(target.pages) for target in case.targets) - 1)
+    at = case.step * (max(len(target.pages) for target in case.targets) - 1)
     checks = [
         {
             "expr": expr,
@@ -423,12 +425,12 @@ def _written(folder: Path, place: int, case: Case) -> Path:
     ]
     test = {
         "name": case.says,
-        "interval": f"{STEP}s",
+        "interval": f"{case.step}s",
         "input_series": input_series(case.targets),
         "promql_expr_test": checks,
     }
     rules = _rules(folder, tuple(case.settings.items()))
-    document = {"rule_files": rules, "evaluation_interval": f"{STEP}s", "tests": [test]}
+    document = {"rule_files": rules, "evaluation_interval": f"{case.step}s", "tests": [test]}
     return write_test(folder / f"{place}.test.yaml", document)
 
 
