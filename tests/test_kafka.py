@@ -251,7 +251,7 @@ def test_a_reload_that_changes_the_source_goes_on_where_it_was(
 def test_without_the_library_the_configuration_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvcache_exporter.app.is_installed", lambda: False)
+    monkeypatch.setattr("kvcache_exporter.settings.is_installed", lambda: False)
     file = tmp_path / "kvcache.yaml"
     file.write_text("requests: [{name: s, kafka: {brokers: ['k:9092'], topic: t}}]\n")
     with pytest.raises(ConfigError, match=r"requests\[0\]\.kafka: .*pip install 'kvcache-exporter\[kafka\]'"):
