@@ -21,21 +21,21 @@ def events() -> Iterator[Row]:
         ("KV events, vLLM maps, 64 blocks a batch", 64, 1, True),
         ("KV events, SGLang maps, 256 blocks a batch", 256, 64, True),
     ):
-        batches = _batches(per_batch, per_removal, as_maps=as_maps)
-        blocks = sum(_count(batches).values())
+        batches = make_batches(per_batch, per_removal, as_maps=as_maps)
+        blocks = sum(count(batches).values())
         size = sum(map(len, batches)) // blocks
-        speed = blocks / cpu_seconds(partial(_count, batches))
+        speed = blocks / cpu_seconds(partial(count, batches))
         yield Row(f"{what}, {size} B a block", f"{speed:,.0f} blocks/s", "", 0.0, ">= 1,000,000 blocks/s")
 
 
-def _count(batches: list[bytes]) -> dict[str, int]:
+def count(batches: list[bytes]) -> dict[str, int]:
     ledger = RankLedger(1_000_000)
     for batch in batches:
         ledger.add(batch)
     return {"stored": ledger.stored.total(), "removed": ledger.removed.total()}
 
 
-def _batches(per_batch: int, per_removal: int, *, as_maps: bool) -> list[bytes]:
+def make_batches(per_batch: int, per_removal: int, *, as_maps: bool) -> list[bytes]:
     """A full cache that stores and evicts as many; one stored block in five was evicted before."""
     chance = random.Random(1)
     live: list[int] = []

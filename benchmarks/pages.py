@@ -56,13 +56,13 @@ def writing() -> Iterator[Row]:
     page = full_page("vllm-0.32.0")
     for second in range(3):
         collector.page(page, 1000.0 + 15 * second)
-    fleet = [_as_target(collector.samples, f"10.0.{n // 250}.{n % 250}:8000") for n in range(REPLICAS)]
+    fleet = [as_target(collector.samples, f"10.0.{n // 250}.{n % 250}:8000") for n in range(REPLICAS)]
     renderers = [Renderer() for _ in fleet]
     blocks = [renderer.block(samples) for renderer, samples in zip(renderers, fleet, strict=True)]
     ours = cpu_seconds(lambda: Page(10**6).text(blocks).encode(), 3)
     rendering = cpu_seconds(lambda: [r.block(s) for r, s in zip(renderers, fleet, strict=True)], 3)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Reference([sample for samples in fleet for sample in samples]))
+    registry.register(Reference([sample for samples in fleet for sample in samples]))
     reference = cpu_seconds(lambda: generate_latest(registry), 1)
     shown = f"{reference * 1e3:.0f} ms"
     what = f"/metrics of {REPLICAS} replicas"
@@ -72,11 +72,11 @@ def writing() -> Iterator[Row]:
     yield Row(what, f"{both * 1e3:.0f} ms", shown, reference / both, "")
 
 
-def _as_target(samples: list[Sample], name: str) -> list[Sample]:
+def as_target(samples: list[Sample], name: str) -> list[Sample]:
     return [Sample(s.metric, (name, *s.labels[1:]), s.value) for s in samples]
 
 
-class _Reference:
+class Reference:
     """The same samples as prometheus_client's families, made beforehand."""
 
     def __init__(self, samples: list[Sample]) -> None:
