@@ -14,6 +14,7 @@ from kvcache_exporter.requests.columns import in_columns
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry, Format
 from kvcache_exporter.requests.formats.envelope import EnvelopeFormat
+from kvcache_exporter.requests.formats.rows import RowFormat
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import load_prices
@@ -22,7 +23,7 @@ from test_formats_properties import JSON, VALUES, every_format, make
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
 PRICES = load_prices(Path(__file__).parents[1] / "docs" / "prices-example.json", date(2026, 11, 29))
-ENVELOPES = [known.name for known in FORMATS if isinstance(known, EnvelopeFormat)]
+BY_COLUMNS = [known.name for known in FORMATS if isinstance(known, EnvelopeFormat | RowFormat)]
 _AROUND: dict[str, tuple[Any, ...]] = {
     "stream": (True, False, 0, None),
     "status": (200, 200.0, 0, False, 201, 499, "completed", "incomplete", "failed", "200", "²", [], None),
@@ -92,7 +93,7 @@ def test_columns_count_what_records_count(format_: Format, data: st.DataObject) 
     assert columns.snapshot() == records.snapshot()
 
 
-@pytest.mark.parametrize("name", ENVELOPES)
+@pytest.mark.parametrize("name", BY_COLUMNS)
 def test_usual_lines_make_no_records(name: str) -> None:
     """Otherwise the test above would compare records with records."""
     format_ = get_format(name)

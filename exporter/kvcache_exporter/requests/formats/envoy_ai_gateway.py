@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvcache_exporter.model import CUSTOM_PATHS
-from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
+from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions
 from kvcache_exporter.requests.formats.grouping import group_reader
-from kvcache_exporter.requests.formats.labels import Labeller
-from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.labels import Labeller, Labels
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.paths import Paths
-from kvcache_exporter.requests.formats.rows import Reading, foreign
+from kvcache_exporter.requests.formats.rows import Reading, ReadingDecoder, foreign
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, milliseconds, number, seconds, token
 
@@ -45,7 +44,7 @@ _BACKEND = re.compile(r"[^/]+/([^/]+)/route/.*")
 """`namespace/backend/route/...`, which the gateway writes where a provider's name is due."""
 
 
-class EnvoyDecoder(LineDecoder):
+class EnvoyDecoder(ReadingDecoder):
     """Raises ValueError if `fields` names a field that there is not."""
 
     def __init__(self, options: DecoderOptions) -> None:
@@ -56,15 +55,14 @@ class EnvoyDecoder(LineDecoder):
         self._read = Paths(dict.fromkeys(self._own.values())).read
         self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
 
-    def _take(self, row: dict[str, Any], line: bytes, entries: list[Entry]) -> None:
+    def _reading(self, row: dict[str, Any], line: bytes) -> tuple[Reading, Labels]:
         value = _values(row)
         own = self._own_values(line)
         if not own and not any(key in row for key in _TELLING):
             raise foreign("Envoy AI Gateway's access log")
         value |= own
         reading = _reading(value, row.get(_FLAGS))
-        labels = self._labels(reading.provider, reading.model, reading.group)
-        entries.append(reading.entry(labels))
+        return reading, self._labels(reading.provider, reading.model, reading.group)
 
     def _own_values(self, line: bytes) -> dict[str, Any]:
         found = self._read(line) if self._own else {}

@@ -3,18 +3,19 @@
 A format of this family is a row Struct and a function that reads it; what is the same for all is done here.
 """
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from kvcache_exporter.errors import RecordError
-from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.model import RequestColumns, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller, Labels
-from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.lines import FAILURES, LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
 from kvcache_exporter.requests.formats.statuses import ending
 from kvcache_exporter.requests.formats.values import label, refusal
@@ -45,6 +46,13 @@ class Reading(msgspec.Struct, gc=False):
     request_id: Any = None
     skip: str = ""
     """Reason for which the row is no record, where the status does not tell."""
+
+    @property
+    def is_request(self) -> bool:
+        """Whether `entry` makes a record of it."""
+        if self.skip or ending(self.status)[0]:
+            return False
+        return self.prompt is None or (self.cached or 0) + (self.written or 0) <= self.prompt
 
     def entry(self, labels: Labels) -> Entry:
         """The record, or why there is none. Raises RecordError for counts that cannot be."""
@@ -99,7 +107,52 @@ class RowFormat:
         return RowDecoder(self, options)
 
 
-class RowDecoder(LineDecoder):
+class ReadingDecoder(LineDecoder):
+    """Decodes rows that are a reading each; a format defines `_reading`."""
+
+    def _reading(self, row: Any, line: bytes) -> tuple[Reading, Labels]:
+        """May raise RecordError instead."""
+        raise NotImplementedError
+
+    def _take(self, row: Any, line: bytes, entries: list[Entry]) -> None:
+        reading, labels = self._reading(row, line)
+        entries.append(reading.entry(labels))
+
+    def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
+        """As `decode`; requests that are one line each are not made records."""
+        requests: dict[Labels, list[Reading]] = defaultdict(list)
+        others: list[Entry] = []
+        for line in lines:
+            seen = len(others)
+            try:
+                reading, labels = self._reading(self._decode_row(line), line)
+                if reading.is_request:
+                    requests[labels].append(reading)
+                    continue
+                others.append(reading.entry(labels))
+            except FAILURES as failure:
+                self._salvage(line, failure, others, 0)
+            if any(type(entry) is RequestRecord for entry in others[seen:]):
+                return [*self.decode(lines)]  # all as records, so that they stay in their order
+        return [*(_columns(labels, found) for labels, found in requests.items()), *others]
+
+
+def _columns(labels: Labels, readings: Sequence[Reading]) -> RequestColumns:
+    return RequestColumns(
+        *labels,
+        [r.prompt for r in readings],
+        [None if r.prompt is None else r.cached for r in readings],
+        [None if r.prompt is None else r.written for r in readings],
+        [r.output for r in readings],
+        [r.ttft for r in readings],
+        [r.duration for r in readings],
+        [() if r.prompt is None else r.written_by_ttl for r in readings],
+        (),
+        [r.at for r in readings],
+    )
+
+
+class RowDecoder(ReadingDecoder):
     """Decodes rows of one format."""
 
     def __init__(self, format_: RowFormat, options: DecoderOptions) -> None:
@@ -108,10 +161,10 @@ class RowDecoder(LineDecoder):
         self._labels = Labeller(options, format_.provider, format_.contract).labels
         self._group_by = group_reader(options.group_by)
 
-    def _take(self, row: Any, line: bytes, entries: list[Entry]) -> None:
+    def _reading(self, row: Any, line: bytes) -> tuple[Reading, Labels]:
         reading = self._read(row)
         group = reading.group if self._group_by is None else self._group_by(line)
-        entries.append(reading.entry(self._labels(reading.provider, reading.model, group)))
+        return reading, self._labels(reading.provider, reading.model, group)
 
 
 def foreign(name: str) -> RecordError:
