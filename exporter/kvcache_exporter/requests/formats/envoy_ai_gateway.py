@@ -6,6 +6,7 @@ input tokens include what was read and written.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from kvcache_exporter.model import CUSTOM_PATHS
@@ -35,9 +36,9 @@ KEYS: dict[str, tuple[str, ...]] = {
     "request_id": ("x-request-id",),
 }
 """Keys of the project's examples and documentation, by field; the first that has a value counts."""
-_PLACES = {key: (name, rank) for name, keys in KEYS.items() for rank, key in enumerate(keys)}
+_MOST_KEYS, _LONGEST_KEYS = 64, 2000
 _FLAGS = "response_flags"
-_TELLING = (*KEYS["prompt_tokens"], "gen_ai.request.model", "response_code", _FLAGS)
+_TELLING = frozenset((*KEYS["prompt_tokens"], "gen_ai.request.model", "response_code", _FLAGS))
 """Keys of which one stands in every line, also without counts."""
 _DISCONNECTED = "DC"
 _BACKEND = re.compile(r"[^/]+/([^/]+)/route/.*")
@@ -57,8 +58,8 @@ class EnvoyDecoder(ReadingDecoder):
 
     def _reading(self, row: dict[str, Any], line: bytes) -> tuple[Reading, Labels]:
         value = _values(row)
-        own = self._own_values(line)
-        if not own and not any(key in row for key in _TELLING):
+        own = self._own_values(line) if self._own or self._group_by is not None else {}
+        if not own and _TELLING.isdisjoint(row):
             raise foreign("Envoy AI Gateway's access log")
         value |= own
         reading = _reading(value, row.get(_FLAGS))
@@ -79,16 +80,23 @@ def check_keys(fields: Mapping[str, str]) -> None:
 
 
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by field. A line has fewer keys than there are candidates, so the line is gone through."""
+    """Values by field; lines of one log nearly always have the same keys."""
+    names = tuple(row)
+    short = len(names) <= _MOST_KEYS and sum(map(len, names)) <= _LONGEST_KEYS
     found: dict[str, Any] = dict.fromkeys(KEYS)
-    ranks: dict[str, int] = {}
-    for key, value in row.items():
-        place = _PLACES.get(key)
-        if place is not None and _is_value(value):
-            field, rank = place
-            if rank < ranks.get(field, rank + 1):
-                found[field], ranks[field] = value, rank
+    for field, keys in _candidates(names) if short else KEYS.items():
+        for key in keys:
+            if _is_value(value := row.get(key)):
+                found[field] = value
+                break
     return found
+
+
+@lru_cache(maxsize=256)
+def _candidates(names: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Of each field the keys that the line has, best first; fields without one are left out."""
+    having = ((field, tuple(key for key in keys if key in names)) for field, keys in KEYS.items())
+    return tuple((field, keys) for field, keys in having if keys)
 
 
 def _is_value(value: Any) -> bool:
@@ -99,7 +107,8 @@ def _is_value(value: Any) -> bool:
 def _reading(value: Mapping[str, Any], flags: object) -> Reading:
     prompt, model = token(value["prompt_tokens"]), value["model_name"]
     left = isinstance(flags, str) and _DISCONNECTED in flags.split(",")
-    backend = _BACKEND.fullmatch(label(value["provider"]))
+    named = value["provider"]
+    backend = None if named is None else _BACKEND.fullmatch(label(named))
     return Reading(
         prompt=prompt,
         cached=token(value["cached_tokens"]),
@@ -108,7 +117,7 @@ def _reading(value: Mapping[str, Any], flags: object) -> Reading:
         ttft=_time(value["ttft_seconds"], value["ttft_ms"]),
         duration=_time(value["duration_seconds"], value["duration_ms"]),
         at=timestamp(value["timestamp"]),
-        provider=backend[1] if backend else value["provider"],
+        provider=backend[1] if backend else named,
         model=model,
         group=value["group"],
         status=value["status"],

@@ -63,12 +63,13 @@ def _read(row: ObservationRow) -> Reading:
 
 def _add_counts(reading: Reading, details: dict[str, Any]) -> None:
     usage = {name: token(value) for name, value in details.items() if name.startswith(_COUNTED)}
-    split = tuple((ttl, tokens) for ttl, name in _TTLS if (tokens := usage.get(name)))
     # SDKs that know two spellings send the same number under both: the largest, not the sum.
     reading.cached, reading.written = _largest(usage, _READ), _largest(usage, _WRITTEN)
-    if split and not reading.written:
-        reading.written = sum(tokens for _, tokens in split)
-    reading.written_by_ttl = split if sum(n for _, n in split) <= (reading.written or 0) else ()
+    split = tuple((ttl, tokens) for ttl, name in _TTLS if (tokens := usage.get(name)))
+    if split:
+        in_parts = sum(tokens for _, tokens in split)
+        reading.written = reading.written or in_parts
+        reading.written_by_ttl = split if in_parts <= reading.written else ()
     _add_totals(reading, usage)
 
 
