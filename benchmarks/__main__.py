@@ -8,6 +8,7 @@ from benchmarks.fleet import fleet
 from benchmarks.formats import formats
 from benchmarks.kafka import kafka
 from benchmarks.logs import logs
+from benchmarks.memory import memory
 from benchmarks.pages import parsing, writing
 from benchmarks.plugin import plugin
 from benchmarks.timing import Row
@@ -22,6 +23,7 @@ MEASUREMENTS = {
     "plugin": plugin,
     "coldtest": coldtest,
     "fleet": fleet,
+    "memory": memory,
 }
 
 

@@ -72,7 +72,7 @@ def _measure(pid: int) -> tuple[Used, int]:
         answer.raise_for_status()
         size = len(answer.raw.read(decode_content=False))
         time.sleep(max(0.0, start + reading * INTERVAL - time.monotonic()))
-    return Used((_cpu(pid) - before) / (time.monotonic() - start), _memory(pid)), size
+    return Used((_cpu(pid) - before) / (time.monotonic() - start), memory_of(pid)), size
 
 
 def _read(pid: int, path: str) -> tuple[float, float]:
@@ -104,7 +104,7 @@ def _prometheus(folder: Path, addresses: list[str]) -> str:
         time.sleep(WARM_UP)
         before, start = _cpu(server.pid), time.monotonic()
         time.sleep(SECONDS / 2)
-        return str(Used((_cpu(server.pid) - before) / (time.monotonic() - start), _memory(server.pid)))
+        return str(Used((_cpu(server.pid) - before) / (time.monotonic() - start), memory_of(server.pid)))
     finally:
         server.terminate()
         server.wait()
@@ -115,6 +115,7 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def _memory(pid: int) -> float:
+def memory_of(pid: int | str) -> float:
+    """MiB resident; `self` is this process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 
 from benchmarks.pages import full_page
 
@@ -22,14 +22,20 @@ _COUNTER = re.compile(rb"^([a-z:_]+(?:_total|_bucket|_sum|_count)(?:\{.*\})? )(\
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\n\r\n"
 
 
+def page_at(name: str, growth: float) -> bytes:
+    """An engine's page whose counters went on by that share of themselves."""
+    return _COUNTER.sub(lambda m: m[1] + b"%.1f" % (float(m[2]) * (1 + growth) // 1), _page(name))
+
+
+@cache
+def _page(name: str) -> bytes:
+    return full_page(name)
+
+
 def answers(name: str) -> list[bytes]:
-    """An engine's page over HTTP whose counters went on by a hundredth of themselves each time."""
-
-    def at(step: int) -> bytes:
-        page = _COUNTER.sub(lambda m: m[1] + b"%.1f" % (float(m[2]) * (1 + step / 100) // 1), full_page(name))
-        return _HEAD % len(page) + page
-
-    return [at(step) for step in range(STEPS)]
+    """The page over HTTP, its counters a hundredth higher each time."""
+    pages = [page_at(name, step / 100) for step in range(STEPS)]
+    return [_HEAD % len(page) + page for page in pages]
 
 
 async def _serve(count: int) -> None:

@@ -19,7 +19,7 @@ class Shard:
         return owner(name, self.count) == self.index
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 18)
 def owner(name: str, count: int) -> int:
     """The shard with the highest weight for this name (rendezvous hashing).
 

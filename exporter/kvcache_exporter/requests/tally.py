@@ -16,6 +16,9 @@ from kvcache_exporter.requests.outcome import FullHit, classify_all
 from kvcache_exporter.requests.prices import Bill
 from kvcache_exporter.requests.rewarm import Floor
 
+Pairs = tuple[tuple[str, int], ...]
+"""Tokens by TTL."""
+
 
 class Money(msgspec.Struct):
     """US dollars, and how many requests they stand for."""
@@ -117,8 +120,7 @@ class Tally(msgspec.Struct):
         merge(self.duration, _by_outcome(columns.duration_seconds, places))
         self.output_tokens += sum(filter(None, columns.output_tokens))
         if any(columns.written_tokens):
-            for written, by_ttl in zip(columns.written_tokens, columns.written_by_ttl, strict=True):
-                self._add_written(written or 0, by_ttl)
+            self._add_written(columns.written_tokens, columns.written_by_ttl)
         self._add_known(*_known(prompts, cached), granule)
         for reason, tokens in filter(None, columns.diagnosis):
             self.diagnosed[reason] = self.diagnosed.get(reason, 0) + 1
@@ -138,12 +140,16 @@ class Tally(msgspec.Struct):
         self.cached_ratio.add(ratios, c.RATIO_BUCKETS)
         self.floor.observe(prompts, cached, granule)
 
-    def _add_written(self, written: int, by_ttl: Iterable[tuple[str, int]]) -> None:
-        split = dict(by_ttl)
-        split["default"] = written - sum(split.values())
-        for ttl, tokens in split.items():
-            if tokens > 0:
-                self.written_tokens[ttl] = self.written_tokens.get(ttl, 0) + tokens
+    def _add_written(self, written: Iterable[int | None], by_ttl: Iterable[Pairs]) -> None:
+        counted = self.written_tokens
+        for tokens, pairs in zip(written, by_ttl, strict=True):
+            rest = tokens or 0
+            for ttl, part in pairs:
+                rest -= part
+                if part > 0:
+                    counted[ttl] = counted.get(ttl, 0) + part
+            if rest > 0:
+                counted["default"] = counted.get("default", 0) + rest
 
     def add_aggregate(self, aggregate: Aggregate) -> None:
         self.aggregates += 1
@@ -151,7 +157,7 @@ class Tally(msgspec.Struct):
         self.cached_tokens += aggregate.cached_tokens
         self.output_tokens += aggregate.output_tokens or 0
         if aggregate.written_tokens:
-            self._add_written(aggregate.written_tokens, aggregate.written_by_ttl)
+            self._add_written((aggregate.written_tokens,), (aggregate.written_by_ttl,))
 
     def add_error(self, reason: str) -> None:
         self.errors[reason] = self.errors.get(reason, 0) + 1

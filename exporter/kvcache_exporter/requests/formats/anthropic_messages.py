@@ -97,5 +97,5 @@ ANTHROPIC_MESSAGES = EnvelopeFormat(
     counts=message_counts,
     looks=_looks,
     provider="anthropic",
-    diagnosis=lambda row: diagnosis(row.diagnostics),
+    diagnosis=lambda row: None if row.diagnostics is None else diagnosis(row.diagnostics),
 )
