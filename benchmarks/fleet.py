@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import requests
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from benchmarks.replicas import served
 from benchmarks.timing import Row
@@ -63,9 +64,7 @@ def _exporter(folder: Path, addresses: list[str]) -> Iterator[int]:
 def _measure(pid: int) -> tuple[Used, int]:
     """What the exporter uses while it is read as often as it scrapes, and the compressed page's size."""
     time.sleep(WARM_UP)
-    page = requests.get(f"http://{LISTEN}/metrics", timeout=30).text
-    up = len(re.findall(r"^kvcache_target_up{.*} 1\.0$", page, re.MULTILINE))
-    assert up == REPLICAS, f"{up} of {REPLICAS} replicas answer"
+    _check()
     before, start, size = _cpu(pid), time.monotonic(), 0
     for reading in range(1, int(SECONDS / INTERVAL) + 1):
         answer = requests.get(f"http://{LISTEN}/metrics", timeout=30, stream=True)
@@ -73,6 +72,20 @@ def _measure(pid: int) -> tuple[Used, int]:
         size = len(answer.raw.read(decode_content=False))
         time.sleep(max(0.0, start + reading * INTERVAL - time.monotonic()))
     return Used((_cpu(pid) - before) / (time.monotonic() - start), memory_of(pid)), size
+
+
+def _check() -> None:
+    """All replicas answer, and the page is what both formats allow."""
+    page = requests.get(f"http://{LISTEN}/metrics", timeout=30).text
+    up = len(re.findall(r"^kvcache_target_up{.*} 1\.0$", page, re.MULTILINE))
+    assert up == REPLICAS, f"{up} of {REPLICAS} replicas answer"
+    if shutil.which("promtool") is not None:
+        subprocess.run(["promtool", "check", "metrics"], input=page, text=True, check=True)
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    answer = requests.get(f"http://{LISTEN}/metrics", headers=accept, timeout=30)
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert len(list(text_string_to_metric_families(answer.text))) > 40
 
 
 def _read(pid: int, path: str) -> tuple[float, float]:
