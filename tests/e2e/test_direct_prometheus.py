@@ -47,6 +47,8 @@ TWINS = "sglang-0.5.23-c"
 STEPS = 5
 CLOCKS = {c.AGE.name, c.TARGET_SCRAPE_DURATION.name, c.TARGET_LAST_SUCCESS.name}
 """Gauges that move with time, or are of the scrape itself."""
+_LAST_OF_GROUPS = ('kvcache_target_missing_families{job=""}', "model:kvcache_engine_prefill_seconds:rate5m")
+"""Series of the direct group's last rule, and of a late one of the recording group."""
 _PART = re.compile("_(bucket|sum|count)$")
 _HISTOGRAMS = {m.name for m in CATALOGUE if m.kind == "histogram"}
 # The recorded pages were thinned by these buckets; without buckets the exporter has no histogram.
@@ -108,19 +110,26 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list
                 engine.page = pages[name][step]
             has_read = partial(_has_read, url, len(engines), time.time())
             wait_until(f"both ways reading page {step}", has_read, 60)
+            for late in _LAST_OF_GROUPS:
+                evaluated = partial(_is_newer, url, late, time.time())
+                wait_until(f"the rules being evaluated on page {step}", evaluated, 30)
             instants.append(time.time())
         yield url, instants
 
 
 def _has_read(url: str, engines: int, since: float) -> bool:
-    """Whether rules have been evaluated on scrapes of every target by either way that began after `since`."""
-    newest = "min by (way) (min_over_time(kvcache_target_last_success_timestamp_seconds[1s]))"
+    """Whether every target has been scraped either way, by a scrape that began after `since`."""
+    newest = "min by (way) (kvcache_target_last_success_timestamp_seconds)"
     known = "count by (way) (kvcache_target_up == 1)"
     scraped = {r["metric"]["way"]: float(r["value"][1]) for r in query(url, newest)}
     counts = {r["metric"]["way"]: int(r["value"][1]) for r in query(url, known)}
-    both = counts == {"direct": engines, "exporter": engines}
-    # Another scrape of the exporter's page and two evaluations follow within the next three seconds.
-    return both and min(scraped.values(), default=0) > since + 1 and time.time() > since + 4
+    return counts == {"direct": engines, "exporter": engines} and min(scraped.values(), default=0) > since
+
+
+def _is_newer(url: str, series: str, since: float) -> bool:
+    """Whether all series of the name have been recorded by an evaluation that began after `since`."""
+    recorded = [float(r["value"][1]) for r in query(url, f"timestamp({series})")]
+    return min(recorded, default=0) > since
 
 
 def _said(url: str, at: float) -> Both:
