@@ -21,6 +21,10 @@ from kvcache_exporter.requests.formats.base import DecoderOptions
 SAMPLES = Path(__file__).parents[1] / "tests" / "fixtures" / "logs"
 BYTES = 12_000_000
 _ID = re.compile(rb'"(?:request_id|id)\\?": ?\\?"([^"\\]+)')
+_EVENT = b'{"ts":"2026-11-29T10:00:02.000Z","request_id":"%d","type":"content_block_delta",'
+_TEXT = _EVENT + b'"index":0,"delta":{"type":"text_delta","text":"a few words"}}\n'
+BEFORE = {"anthropic_stream": _TEXT * 10}
+"""Lines of a request that stand before the one with its counts; %d is its id."""
 CHAT = {
     "model": "model",
     "ttft": "ttft_ms",
@@ -103,9 +107,11 @@ def formats() -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "usage.jsonl"
             line, pattern = _line(name, fields)
-            count = _write(path, line, pattern)
-            ours = cpu_seconds(partial(read_all, path, name, count), 3) / count
-            what, shown = f"{name}, lines of {len(line)} bytes", f"{1 / ours:,.0f} lines/s"
+            requests = _write(path, line, pattern, BEFORE.get(name, b""))
+            count = requests * (1 + BEFORE.get(name, b"").count(b"\n"))
+            ours = cpu_seconds(partial(read_all, path, name, count, requests), 3) / count
+            size = path.stat().st_size // count
+            what, shown = f"{name}, lines of {size} bytes", f"{1 / ours:,.0f} lines/s"
             if not installed():
                 yield Row(what, shown, "mtail is not installed", 0.0, ">= 2 x")
                 continue
@@ -140,9 +146,9 @@ def _roles(pattern: str) -> set[str]:
     return set(re.compile(pattern).groupindex)
 
 
-def _write(path: Path, line: bytes, pattern: str) -> int:
-    """The line with other counts, and an id of its own, each time; returns how many there are."""
-    chance, count = random.Random(1), BYTES // len(line)
+def _write(path: Path, line: bytes, pattern: str, before: bytes) -> int:
+    """The line with other counts, and an id of its own, each time; returns how many requests there are."""
+    chance, count = random.Random(1), BYTES // (len(line) + len(before))
     found, named = re.search(pattern.encode(), line), _ID.search(line)
     assert found is not None
     spans = [(*found.span(role), role) for role in ("prompt", "cached")]
@@ -155,7 +161,7 @@ def _write(path: Path, line: bytes, pattern: str) -> int:
             changed = line
             for start, end, role in sorted(spans, reverse=True):
                 changed = b"%b%d%b" % (changed[:start], values[role], changed[end:])
-            file.write(changed + b"\n")
+            file.write(before.replace(b"%d", b"%d" % number) + changed + b"\n")
     return count
 
 

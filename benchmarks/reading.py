@@ -10,8 +10,8 @@ from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.state import StateStore
 
 
-def read_all(path: Path, format_name: str, count: int) -> None:
-    """Each of the `count` lines must be a request."""
+def read_all(path: Path, format_name: str, count: int, requests: int | None = None) -> None:
+    """Each of the `count` lines must be a request, or so many of them."""
     options = SourceOptions("bench", (str(path),), "beginning", DecoderOptions(), FullHit())
     source = LogSource(options, get_format(format_name), StateStore(None))
     now = 0.0
@@ -20,4 +20,4 @@ def read_all(path: Path, format_name: str, count: int) -> None:
         now += 1.0
     source.close()
     counted = sum(sum(tally.outcomes.values()) for tally in source.ledger.tallies.values())
-    assert counted == count, f"{format_name}: {counted} requests of {count} lines"
+    assert counted == (requests or count), f"{format_name}: {counted} requests of {count} lines"
