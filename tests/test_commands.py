@@ -194,6 +194,10 @@ def test_report_answers_the_four_questions(capsys: pytest.CaptureFixture[str], t
             ("report", "/dev/null", "--prices", "/nowhere"),
             "/nowhere: cannot read prices: No such file or dir",
         ),
+        (
+            ("generate", "rules", "--out", "/proc/rules"),
+            "rules: No such file or directory; check the path and",
+        ),
         (("healthy", "--web.listen-address", ":1"), "no answer from /-/healthy: Connection refused; is the"),
         (("demo", "--speed", "0"), "--speed 0: expected more than 0"),
     ],

@@ -254,7 +254,7 @@ def test_without_the_library_the_configuration_says_what_to_install(
     monkeypatch.setattr("kvcache_exporter.settings.is_installed", lambda: False)
     file = tmp_path / "kvcache.yaml"
     file.write_text("requests: [{name: s, kafka: {brokers: ['k:9092'], topic: t}}]\n")
-    with pytest.raises(ConfigError, match=r"requests\[0\]\.kafka: .*pip install 'kvcache-exporter\[kafka\]'"):
+    with pytest.raises(ConfigError, match=r"requests\[0\]\.kafka: .*pip install 'confluent-kafka>=2\.6'"):
         read_config(file)
 
 

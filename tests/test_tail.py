@@ -447,6 +447,19 @@ def test_refusal_of_the_system_is_told(reader: Reader, log: Path, monkeypatch: p
     assert reader.lines() == [b"1"]
 
 
+def test_paths_that_match_nothing_are_told_until_there_was_a_file(reader: Reader, log: Path) -> None:
+    """A file that is away for a moment, as in a rotation, is no mistake in the configuration."""
+    assert reader.lines() == []
+    (problem,) = reader.follower.problems
+    assert problem.startswith("no file matches ")
+    assert problem.endswith("; correct paths, if one is written already")
+    append(log, b"1\n")
+    assert reader.lines() == [b"1"]
+    log.unlink()
+    assert reader.lines() == []
+    assert reader.follower.problems == []
+
+
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
 def test_what_is_no_regular_file_is_passed_over(
     make: Callable[[Path], None], reader: Reader, log: Path

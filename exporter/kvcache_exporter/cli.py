@@ -70,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The reader (head, less) has gone; Python would complain again when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(f"kvcache-exporter: {error.filename or ''}: {error.strerror}", file=sys.stderr)
+        advice = "check the path and your rights to it"
+        print(f"kvcache-exporter: {error.filename or ''}: {error.strerror}; {advice}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

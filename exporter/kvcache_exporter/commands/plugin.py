@@ -37,7 +37,7 @@ def add(subparsers: Subparsers) -> None:
         epilog="Example: kvcache-exporter plugin --out kvcache-plugin.zip",
         description="Writes the plugin that counts requests and time to first token by cache outcome inside "
         "vLLM: a folder, or one file if the name ends in .zip (fits a ConfigMap). Put it on the engine's "
-        "PYTHONPATH; nothing else is needed. In an image that you build, pip install kvcache-exporter does "
+        "PYTHONPATH; nothing else is needed. In an image that you build, installing kvcache-exporter does "
         "the same.",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="D", help="the folder, or a file D.zip")

@@ -44,6 +44,10 @@ class Disk:
 
     def look(self, cursors: Sequence[Cursor]) -> None:
         self.matched = matched_files(self._patterns, self.problems)
+        # Not between two files of a rotation: only while there was never a file.
+        if not (self.matched or cursors or self.problems):
+            patterns = ", ".join(self._patterns)
+            self.problems[patterns] = f"no file matches {patterns}; correct paths, if one is written already"
         folders = {os.path.split(c.path)[0] for c in cursors if c.file not in self.matched}
         self.known = _neighbours(folders) | self.matched
 

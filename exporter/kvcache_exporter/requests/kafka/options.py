@@ -3,7 +3,9 @@
 import importlib.util
 from dataclasses import dataclass
 
-NOT_INSTALLED = "the Kafka client is not installed; run pip install 'kvcache-exporter[kafka]'"
+NOT_INSTALLED = (
+    "the Kafka client is not installed; run pip install 'confluent-kafka>=2.6' beside the exporter"
+)
 
 
 def is_installed() -> bool:
