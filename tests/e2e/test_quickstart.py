@@ -51,6 +51,13 @@ def pattern(shown: str) -> re.Pattern[str]:
     return re.compile(re.escape(shown).replace(re.escape("..."), ".*?"), re.DOTALL)
 
 
+def free_ports(count: int) -> set[int]:
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return found
+
+
 class Terminal:
     """A folder, a path on which the installed commands are, and ports of its own for those of the page."""
 
@@ -77,6 +84,7 @@ class Terminal:
             time.sleep(0.05)
         if command.line.startswith("kvcache-exporter demo"):
             process.terminate()
+            process.wait(10)
         if not command.stays:
             assert process.wait(30) == 0, f"$ {command.line}\n{printed}"
 
@@ -109,10 +117,11 @@ def test_every_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     recording = Path("exporter/kvcache_exporter/demo/recording.zip")
     (tmp_path / recording.parent).mkdir(parents=True)
     shutil.copy(ROOT / recording, tmp_path / recording)
-    with closing(Engine(ENGINE)) as engine, ExitStack() as processes:
+    # In the page's order, since series are sorted by their labels.
+    ports = dict(zip(("8000", "8001", "9090", "9409"), map(str, sorted(free_ports(4))), strict=True))
+    with closing(Engine(ENGINE, int(ports["8000"]))) as engine, ExitStack() as processes:
         engine.show("067")
-        ports = {port: str(free_port()) for port in ("8001", "9409", "9090")}
-        terminal = Terminal(tmp_path, processes, ports | {"8000": engine.address.rpartition(":")[2]})
+        terminal = Terminal(tmp_path, processes, ports)
         ran = []
         for step in steps(PAGE.read_text()):
             if isinstance(step, Command):
