@@ -10,7 +10,6 @@ import msgspec
 
 from kvcache_exporter.requests.formats.rows import Reading, RowFormat, foreign
 from kvcache_exporter.requests.formats.statuses import failure_of_status
-from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import milliseconds, seconds, token
 
 
@@ -48,7 +47,7 @@ def _read(row: AccessRow) -> Reading:
         output=_count(row.llm_completion_tokens) or _count(row.usage_completion) or None,
         ttft=_ttft(row),
         duration=seconds(row.request_time),
-        at=timestamp(row.ts if row.ts is not None else row.time_iso8601),
+        at=row.time_iso8601 if row.ts is None else row.ts,
         model=row.llm_model or row.request_llm_model,
         group=row.consumer_name,
         status=row.status,
@@ -61,6 +60,8 @@ def _read(row: AccessRow) -> Reading:
 
 def _count(value: Any) -> int | None:
     """A variable's value; NGINX logs unset ones as empty or "-", APISIX prompt and output also as 0."""
+    if type(value) is str and value.isdecimal() and len(value) < 10:
+        return int(value)  # as `token` does; nearly all are
     return None if value is None or value in ("", "-") else token(value)
 
 

@@ -9,7 +9,6 @@ from kvcache_exporter.requests.formats.anthropic_messages import CacheCreation, 
 from kvcache_exporter.requests.formats.lines import FAILURES
 from kvcache_exporter.requests.formats.rows import Loose, Reading, RowFormat, foreign
 from kvcache_exporter.requests.formats.statuses import failure_of_text
-from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds
 
 
@@ -116,7 +115,7 @@ def _read(row: InvocationRow) -> Reading:
         written_by_ttl=_split(usages, written) if written else (),
         ttft=_time(bodies, "first_byte_latency"),
         duration=_time(bodies, "latency_ms", "invocation_latency"),
-        at=timestamp(row.timestamp),
+        at=row.timestamp,
         model=model,
         group=metadata.route if isinstance(metadata, Metadata) else None,
         request_id=row.request_id,

@@ -7,7 +7,6 @@ import msgspec
 
 from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.rows import Reading, RowFormat, foreign
-from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import Tokens, milliseconds
 
 
@@ -39,7 +38,7 @@ def _read(row: CloudflareRow) -> Reading:
         prompt=row.tokens_in,
         output=row.tokens_out,
         duration=milliseconds(row.duration),
-        at=timestamp(row.created_at),
+        at=row.created_at,
         provider=row.provider,
         model=row.model,
         group=_route(metadata) if isinstance(metadata, str) else _key(metadata, "route"),

@@ -5,18 +5,17 @@ input tokens include what was read and written.
 """
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from kvcache_exporter.model import CUSTOM_PATHS
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller, Labels
+from kvcache_exporter.requests.formats.layouts import Layouts
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.rows import Reading, ReadingDecoder, foreign
-from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, milliseconds, number, seconds, token
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -36,13 +35,32 @@ KEYS: dict[str, tuple[str, ...]] = {
     "request_id": ("x-request-id",),
 }
 """Keys of the project's examples and documentation, by field; the first that has a value counts."""
-_MOST_KEYS, _LONGEST_KEYS = 64, 2000
+_NOTHING: dict[str, Any] = dict.fromkeys(KEYS)
+_ABSENT = ("-", "")
+"""What Envoy writes for none."""
 _FLAGS = "response_flags"
 _TELLING = frozenset((*KEYS["prompt_tokens"], "gen_ai.request.model", "response_code", _FLAGS))
 """Keys of which one stands in every line, also without counts."""
 _DISCONNECTED = "DC"
 _BACKEND = re.compile(r"[^/]+/([^/]+)/route/.*")
 """`namespace/backend/route/...`, which the gateway writes where a provider's name is due."""
+
+
+class _Layout(NamedTuple):
+    """What the keys of a line say."""
+
+    pairs: tuple[tuple[str, str], ...]
+    """Fields and the line's keys for them, of several for one field the best last."""
+    telling: bool
+
+
+def _look_up(names: Iterable[str]) -> _Layout:
+    names = frozenset(names)
+    pairs = ((field, key) for field, keys in KEYS.items() for key in reversed(keys) if key in names)
+    return _Layout(tuple(pairs), not _TELLING.isdisjoint(names))
+
+
+_LAYOUTS = Layouts(_look_up)
 
 
 class EnvoyDecoder(ReadingDecoder):
@@ -57,10 +75,11 @@ class EnvoyDecoder(ReadingDecoder):
         self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
 
     def _reading(self, row: dict[str, Any], line: bytes) -> tuple[Reading, Labels]:
-        value = _values(row)
+        layout = _LAYOUTS[tuple(row)]
         own = self._own_values(line) if self._own or self._group_by is not None else {}
-        if not own and _TELLING.isdisjoint(row):
+        if not own and not layout.telling:
             raise foreign("Envoy AI Gateway's access log")
+        value = _values(row, layout)
         value |= own
         reading = _reading(value, row.get(_FLAGS))
         return reading, self._labels(reading.provider, reading.model, reading.group)
@@ -79,29 +98,18 @@ def check_keys(fields: Mapping[str, str]) -> None:
             raise ValueError(f"fields: unknown field {name!r}: use {', '.join(CUSTOM_PATHS)}")
 
 
-def _values(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by field; lines of one log nearly always have the same keys."""
-    names = tuple(row)
-    short = len(names) <= _MOST_KEYS and sum(map(len, names)) <= _LONGEST_KEYS
-    found: dict[str, Any] = dict.fromkeys(KEYS)
-    for field, keys in _candidates(names) if short else KEYS.items():
-        for key in keys:
-            if _is_value(value := row.get(key)):
-                found[field] = value
-                break
+def _values(row: Mapping[str, Any], layout: _Layout) -> dict[str, Any]:
+    """Values by field."""
+    found = _NOTHING.copy()
+    for field, key in layout.pairs:
+        value = row[key]
+        if value is not None and value not in _ABSENT:
+            found[field] = value
     return found
 
 
-@lru_cache(maxsize=256)
-def _candidates(names: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Of each field the keys that the line has, best first; fields without one are left out."""
-    having = ((field, tuple(key for key in keys if key in names)) for field, keys in KEYS.items())
-    return tuple((field, keys) for field, keys in having if keys)
-
-
 def _is_value(value: Any) -> bool:
-    """Envoy writes "-" for none."""
-    return value is not None and value not in ("-", "")
+    return value is not None and value not in _ABSENT
 
 
 def _reading(value: Mapping[str, Any], flags: object) -> Reading:
@@ -116,7 +124,7 @@ def _reading(value: Mapping[str, Any], flags: object) -> Reading:
         output=token(value["output_tokens"]),
         ttft=_time(value["ttft_seconds"], value["ttft_ms"]),
         duration=_time(value["duration_seconds"], value["duration_ms"]),
-        at=timestamp(value["timestamp"]),
+        at=value["timestamp"],
         provider=backend[1] if backend else named,
         model=model,
         group=value["group"],
@@ -133,7 +141,9 @@ def _failed(status: object) -> bool:
 
 
 def _time(in_seconds: object, in_milliseconds: object) -> float | None:
-    return seconds(in_seconds) if number(in_seconds) is not None else milliseconds(in_milliseconds)
+    if in_seconds is None or number(in_seconds) is None:
+        return milliseconds(in_milliseconds)
+    return seconds(in_seconds)
 
 
 class EnvoyAiGateway:

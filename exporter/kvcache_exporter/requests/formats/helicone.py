@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from kvcache_exporter.requests.formats.rows import Loose, Reading, RowFormat, foreign
-from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds, number
 
 _CANCELLED = -3
@@ -50,7 +49,7 @@ def _read(row: HeliconeRow) -> Reading:
         output=row.completion_tokens,
         ttft=milliseconds(row.time_to_first_token),
         duration=milliseconds(row.delay_ms),
-        at=timestamp(row.request_created_at),
+        at=row.request_created_at,
         provider=label(row.provider).lower(),
         model=row.response_model or row.request_model,
         group=properties.route if isinstance(properties, Properties) else None,

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from kvcache_exporter.requests.formats.rows import Loose, Reading, RowFormat, foreign
-from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds
 
 
@@ -91,7 +90,7 @@ def _read(row: KongRow) -> Reading:
         raise foreign("Kong's log")
     reading = Reading(
         duration=milliseconds(latencies.request),
-        at=timestamp(row.started_at),
+        at=row.started_at,
         group=route.name or consumer.username,
         status=response.status,
         request_id=request.id,

@@ -1,10 +1,11 @@
 """Langfuse's observations: usage keys are disjoint, and the total tells where an SDK sent others."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
+from kvcache_exporter.requests.formats.layouts import Layouts
 from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.rows import Reading, RowFormat, foreign
 from kvcache_exporter.requests.formats.statuses import failure_of_text
@@ -37,17 +38,42 @@ class ObservationRow(msgspec.Struct, gc=False, rename="camel"):
     metadata: Any = None
 
 
+class _Keys(NamedTuple):
+    """What the keys of usage details count."""
+
+    counted: tuple[str, ...]
+    read: tuple[str, ...]
+    written: tuple[str, ...]
+    ttls: tuple[tuple[str, str], ...]
+    output: tuple[str, ...]
+    other: tuple[str, ...]
+    """Input that is neither fresh text nor cached (audio, images)."""
+
+
+def _sort(names: Iterable[str]) -> _Keys:
+    counted = tuple(name for name in names if name.startswith(_COUNTED))
+    present = frozenset(counted)
+    return _Keys(
+        counted,
+        tuple(name for name in _READ if name in present),
+        tuple(name for name in _WRITTEN if name in present),
+        tuple((ttl, name) for ttl, name in _TTLS if name in present),
+        tuple(name for name in counted if name.startswith("output")),
+        tuple(name for name in counted if name.startswith("input_") and name not in _CACHE_KEYS),
+    )
+
+
+_LAYOUTS = Layouts(_sort)
 _route = Paths(("route",)).first
 
 
 def _read(row: ObservationRow) -> Reading:
     if row.usage_details is None and row.type is None:
         raise foreign("Langfuse's export")
-    start, end = timestamp(row.start_time), timestamp(row.end_time)
     reading = Reading(
-        ttft=_ttft(row, start, end),
-        duration=_duration(row, start, end),
-        at=start,
+        ttft=_ttft(row),
+        duration=_duration(row),
+        at=row.start_time,
         model=row.provided_model_name or row.model,
         group=_group(row),
         request_id=row.id,
@@ -62,49 +88,52 @@ def _read(row: ObservationRow) -> Reading:
 
 
 def _add_counts(reading: Reading, details: dict[str, Any]) -> None:
-    usage = {name: token(value) for name, value in details.items() if name.startswith(_COUNTED)}
+    keys = _LAYOUTS[tuple(details)]
+    usage = {name: token(details[name]) for name in keys.counted}
     # SDKs that know two spellings send the same number under both: the largest, not the sum.
-    reading.cached, reading.written = _largest(usage, _READ), _largest(usage, _WRITTEN)
-    split = tuple((ttl, tokens) for ttl, name in _TTLS if (tokens := usage.get(name)))
+    reading.cached, reading.written = _largest(usage, keys.read), _largest(usage, keys.written)
+    split = tuple([(ttl, tokens) for ttl, name in keys.ttls if (tokens := usage[name])]) if keys.ttls else ()
     if split:
         in_parts = sum(tokens for _, tokens in split)
         reading.written = reading.written or in_parts
         reading.written_by_ttl = split if in_parts <= reading.written else ()
-    _add_totals(reading, usage)
+    _add_totals(reading, usage, keys)
 
 
-def _add_totals(reading: Reading, usage: dict[str, int | None]) -> None:
+def _add_totals(reading: Reading, usage: dict[str, int | None], keys: _Keys) -> None:
     fresh, output, total = usage.get("input"), usage.get("output"), usage.get("total")
     if fresh is not None and total is not None and total == fresh + (output or 0):
         reading.prompt, reading.output = fresh, output
         return
-    every_output = sum(v or 0 for name, v in usage.items() if name.startswith("output"))
-    others = (v or 0 for k, v in usage.items() if k.startswith("input_") and k not in _CACHE_KEYS)
+    every_output = sum([usage[name] or 0 for name in keys.output])
     reading.output = None if output is None and not every_output else every_output
     if fresh is not None:
-        reading.prompt = fresh + sum(others) + (reading.cached or 0) + (reading.written or 0)
+        others = sum([usage[name] or 0 for name in keys.other])
+        reading.prompt = fresh + others + (reading.cached or 0) + (reading.written or 0)
 
 
 def _largest(usage: Mapping[str, int | None], names: tuple[str, ...]) -> int | None:
-    counts = [count for name in names if (count := usage.get(name)) is not None]
-    return max(counts) if counts else None
+    if len(names) < 2:
+        return usage[names[0]] if names else None
+    return max((count for name in names if (count := usage[name]) is not None), default=None)
 
 
-def _ttft(row: ObservationRow, start: float | None, end: float | None) -> float | None:
+def _ttft(row: ObservationRow) -> float | None:
     measured = seconds(row.time_to_first_token)
-    if measured is not None:
+    if measured is not None or row.completion_start_time is None:
         return measured
-    first = timestamp(row.completion_start_time)
+    start, first, end = map(timestamp, (row.start_time, row.completion_start_time, row.end_time))
     if start is None or first is None or end is None or not start <= first < end:
         return None
     return first - start
 
 
-def _duration(row: ObservationRow, start: float | None, end: float | None) -> float | None:
+def _duration(row: ObservationRow) -> float | None:
     measured = seconds(row.latency)
-    if measured is not None or start is None or end is None or end < start:
+    if measured is not None:
         return measured
-    return end - start
+    start, end = timestamp(row.start_time), timestamp(row.end_time)
+    return None if start is None or end is None or end < start else end - start
 
 
 def _group(row: ObservationRow) -> Any:

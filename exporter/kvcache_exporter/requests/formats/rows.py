@@ -18,6 +18,7 @@ from kvcache_exporter.requests.formats.labels import Labeller, Labels
 from kvcache_exporter.requests.formats.lines import FAILURES, LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
 from kvcache_exporter.requests.formats.statuses import ending
+from kvcache_exporter.requests.formats.timestamps import timestamp, timestamps
 from kvcache_exporter.requests.formats.values import label, refusal
 
 _make = tuple.__new__
@@ -35,7 +36,8 @@ class Reading(msgspec.Struct, gc=False):
     written_by_ttl: tuple[tuple[str, int], ...] = ()
     ttft: float | None = None
     duration: float | None = None
-    at: float | None = None
+    at: Any = None
+    """When the request started, in any form that `timestamp` reads."""
     provider: Any = None
     model: Any = None
     group: Any = None
@@ -47,12 +49,13 @@ class Reading(msgspec.Struct, gc=False):
     skip: str = ""
     """Reason for which the row is no record, where the status does not tell."""
 
-    @property
     def is_request(self) -> bool:
         """Whether `entry` makes a record of it."""
-        if self.skip or ending(self.status)[0]:
+        status, prompt = self.status, self.prompt
+        # `ending` says the same of None and 200; most lines have one of them.
+        if self.skip or (status is not None and status != 200 and ending(status)[0]):
             return False
-        return self.prompt is None or (self.cached or 0) + (self.written or 0) <= self.prompt
+        return prompt is None or (self.cached or 0) + (self.written or 0) <= prompt
 
     def entry(self, labels: Labels) -> Entry:
         """The record, or why there is none. Raises RecordError for counts that cannot be."""
@@ -60,7 +63,7 @@ class Reading(msgspec.Struct, gc=False):
         failure, word = ending(self.status)
         reason = self.skip or failure
         if reason:
-            return Skipped(reason, label(self.status), provider, model_name, group, self.at)
+            return Skipped(reason, label(self.status), provider, model_name, group, timestamp(self.at))
         known = self.prompt is not None
         if self.prompt is not None and (self.cached or 0) + (self.written or 0) > self.prompt:
             raise refusal(self.prompt)
@@ -71,7 +74,7 @@ class Reading(msgspec.Struct, gc=False):
             self.output,
             self.ttft,
             self.duration,
-            self.at,
+            timestamp(self.at),
             provider,
             model_name,
             group,
@@ -122,11 +125,12 @@ class ReadingDecoder(LineDecoder):
         """As `decode`; requests that are one line each are not made records."""
         requests: dict[Labels, list[Reading]] = defaultdict(list)
         others: list[Entry] = []
+        decode_row, read = self._decode_row, self._reading
         for line in lines:
             seen = len(others)
             try:
-                reading, labels = self._reading(self._decode_row(line), line)
-                if reading.is_request:
+                reading, labels = read(decode_row(line), line)
+                if reading.is_request():
                     requests[labels].append(reading)
                     continue
                 others.append(reading.entry(labels))
@@ -148,7 +152,7 @@ def _columns(labels: Labels, readings: Sequence[Reading]) -> RequestColumns:
         [r.duration for r in readings],
         [() if r.prompt is None else r.written_by_ttl for r in readings],
         (),
-        [r.at for r in readings],
+        timestamps([r.at for r in readings]),
     )
 
 

@@ -4,6 +4,7 @@ Lines of a log share their timestamp down to the second most of the time, so bot
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from kvcache_exporter.requests.formats.values import number
@@ -56,6 +57,12 @@ def timestamp(value: object) -> float | None:
         except ValueError:
             pass
     return _epoch(number(value))
+
+
+def timestamps(values: Sequence[object]) -> set[float | None]:
+    """Those of many lines, equal ones once: lines often share theirs."""
+    texts = set(map(type, values)) == {str}
+    return set(map(timestamp, set(values) if texts else values))
 
 
 def _epoch(value: float | None) -> float | None:

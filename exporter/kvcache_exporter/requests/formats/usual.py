@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from kvcache_exporter.model import RequestColumns
 from kvcache_exporter.requests.formats.labels import Labels
-from kvcache_exporter.requests.formats.timestamps import timestamp
+from kvcache_exporter.requests.formats.timestamps import timestamps
 from kvcache_exporter.requests.formats.values import milliseconds
 
 Counts = tuple[int | None, int | None, int | None, int | None, tuple[tuple[str, int], ...]]
@@ -68,15 +68,10 @@ def _columns(
         _seconds([row.latency_ms for row in rows]),
         by_ttl,
         () if diagnosis is None else list(map(diagnosis, rows)),
-        _times([row.created if row.ts is None else row.ts for row in rows]),
+        timestamps([row.created if row.ts is None else row.ts for row in rows]),
     )
 
 
 def _seconds(values: Sequence[Any]) -> list[float | None]:
     """Of milliseconds; those that logs nearly always have cost no call."""
     return [v / 1e3 if type(v) is float and 0 <= v <= 1e9 else milliseconds(v) for v in values]
-
-
-def _times(values: Sequence[Any]) -> set[float | None]:
-    texts = set(map(type, values)) == {str}  # lines often share theirs
-    return set(map(timestamp, set(values) if texts else values))

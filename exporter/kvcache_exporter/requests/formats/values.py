@@ -38,7 +38,7 @@ def refusal(prompt: int | None) -> RecordError:
 
 def seconds(value: object, per_second: float = 1.0) -> float | None:
     """A length of time in seconds; None where the value is missing or cannot be one."""
-    length = number(value)
+    length = _parsed(value) if type(value) is str else value if type(value) is float else number(value)
     if length is None or not 0 <= length <= MAX_SECONDS * per_second:
         return None
     return length / per_second
