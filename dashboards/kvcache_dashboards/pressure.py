@@ -31,9 +31,10 @@ def board(options: Options) -> Board:
                 Placed(capacity(q), 8, 7),
             )),
             Row("Who is preempted, and who waits?", (
-                Placed(preemptions_by_replica(q), 8, 7),
-                Placed(preempted_share(q), 8, 7),
-                Placed(queue(q), 8, 7),
+                Placed(preemptions_by_replica(q), 6, 7),
+                Placed(preempted_share(q), 6, 7),
+                Placed(recomputed_tokens(q), 6, 7),
+                Placed(queue(q), 6, 7),
             )),
             Row("What is evicted?", (
                 Placed(evicted_tokens(q), 8, 7),
@@ -102,6 +103,17 @@ def preemptions_by_replica(q: Scope) -> timeseries.Panel:
         s.PER_SECOND,
         Query(top(_LINES, q.recorded(r.TARGET_MODEL_PREEMPTIONS_RATE, TARGET_MODEL)), "{{target}}"),
         no_value=s.NO_ENGINES,
+    )
+
+
+def recomputed_tokens(q: Scope) -> timeseries.Panel:
+    return s.timeseries_panel(
+        "Tokens computed again",
+        "Prompt tokens computed again for requests that had been put back: what preemptions cost beside the "
+        "wait. SGLang counts them (0.5.18); no vLLM page does.",
+        s.TOKENS_PER_SECOND,
+        Query(q.rate(c.RECOMPUTED_TOKENS, ("model_name",)), "{{model_name}}"),
+        no_value="No engine tells",
     )
 
 

@@ -338,6 +338,13 @@ PREEMPTIONS = _metric(
     ENG,
     "Running requests put back into the queue to free cache (vLLM preemptions, SGLang retractions).",
 )
+RECOMPUTED_TOKENS = _metric(
+    "counter",
+    _ENGINE,
+    "recomputed_tokens_total",
+    ENG,
+    "Prompt tokens computed again for requests that had been put back into the queue.",
+)
 RUNNING_REQUESTS = _metric("gauge", _ENGINE, "running_requests", ENG, "Requests being computed.")
 WAITING_REQUESTS = _metric("gauge", _ENGINE, "waiting_requests", ENG, "Requests waiting to be scheduled.")
 ENGINE_REQUESTS = _metric("counter", _ENGINE, "engine_requests_total", ENG, "Requests the engine finished.")

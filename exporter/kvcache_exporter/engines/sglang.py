@@ -56,6 +56,16 @@ SGLANG = Engine(
             ),
         ),
         Rule(
+            c.RECOMPUTED_TOKENS,
+            (
+                Source(
+                    "realtime_tokens",
+                    (("mode", ("prefill_compute",)),),
+                    minus=Source("prefill_effective_tokens", (("mode", ("input",)),)),
+                ),
+            ),
+        ),
+        Rule(
             c.USAGE_RATIO,
             (Source("full_token_usage"), Source("token_usage")),
             tier="device",
