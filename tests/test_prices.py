@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.app import App
 from kvcache_exporter.cli import main
-from kvcache_exporter.errors import ConfigError, PricesError
+from kvcache_exporter.errors import ConfigError, PricesError, StateError
 from kvcache_exporter.model import RequestRecord
+from kvcache_exporter.request_sources import RequestSources
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices, load_prices
@@ -233,6 +234,27 @@ def test_a_reload_takes_the_new_prices_for_what_comes_then(tmp_path: Path) -> No
     _wait_for_lines(app, 2)
     assert _sum(app.sources[0].ledger, c.REQUEST_COST) == pytest.approx(1.0 + 3.0)
     app.stop()
+
+
+def test_prices_of_a_reload_that_fails_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"input_cost_per_token": 1e-6, "output_cost_per_token": 0.0}
+    written(tmp_path / "p.json", {"m": rates})
+    config = tmp_path / "kvcache.yaml"
+    config.write_text('targets: [{static: ["127.0.0.1:1"]}]\nprices: {file: p.json}\n')
+    app = App(config)
+    before = app.prices
+    written(tmp_path / "p.json", {"m": rates, "n": rates})
+
+    def refuse(*_: object) -> None:
+        raise StateError("the state file is on fire")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RequestSources, "use", refuse)
+        assert app.reload() == "the state file is on fire"
+    assert app.prices is before
+    assert app.reload() is None
+    assert app.prices is not None
+    assert len(app.prices.table) == 2
 
 
 def test_report_prices_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ class App:
             threading.Thread(target=self._read_logs, name="logs", daemon=True),
             threading.Thread(target=self._record, name="summary", daemon=True),
         ]
-        self._use_requests(self.config)
+        self._use_requests(self.config, self.prices)
 
     def start(self) -> None:
         if self.config.requests and self.config.state.path is None:
@@ -107,11 +107,11 @@ class App:
         try:
             config, prices = self._reread()
             with self._lock:
-                self.prices = prices
-                self._use_requests(config)
+                self._use_requests(config, prices)
                 self._use_events(config)
                 self._targets.use(config.targets)
                 self.config = self.prober.config = config
+                self.prices = prices
                 self._refresh_targets()
         except KVCacheError as error:
             self.reload_ok = False
@@ -161,8 +161,8 @@ class App:
                 if not self._stop.is_set():
                     self._refresh_targets()
 
-    def _use_requests(self, config: Config) -> None:
-        self._requests.use(config, _shard(config), self.prices)
+    def _use_requests(self, config: Config, prices: Prices | None) -> None:
+        self._requests.use(config, _shard(config), prices)
 
     def _use_events(self, config: Config) -> None:
         shard = _shard(config)
