@@ -19,9 +19,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import Signal
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.formats.spans import Span, SpanReader
-from kvcache_exporter.requests.otlp import Signal
 from kvcache_exporter.requests.otlp.errors import MalformedError, TooManyError
 from kvcache_exporter.requests.otlp.messages import MOST_ITEMS, Encoding, answer, read, refusal
 from otlp_recording import SGLANG, VLLM, as_protobuf, exports, request_spans

@@ -8,7 +8,7 @@ from kvcache_dashboards import replica_tables, variables
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import RANGE, Scope, bottom, ratio, top, total
+from kvcache_dashboards.queries import Scope, bottom, ratio, top, total
 from kvcache_dashboards.style import Query
 from kvcache_exporter import catalogue as c
 
@@ -97,7 +97,7 @@ def restarts(q: Scope) -> stat.Panel:
         "Restarts",
         "Restarts of engines in the time shown.",
         s.COUNT,
-        Query(q.increase(c.TARGET_RESTARTS, (), RANGE), "restarts"),
+        Query(q.rise(c.TARGET_RESTARTS), "restarts"),
         steps=((None, s.GOOD), (0.5, s.WARN)),
         no_value="None seen",
         sparkline=False,

@@ -7,7 +7,7 @@ from kvcache_alerts.promql import MODEL
 from kvcache_dashboards import links
 from kvcache_dashboards import style as s
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import RANGE, Scope, among, or_zero, ratio, top, total
+from kvcache_dashboards.queries import Scope, among, or_zero, ratio, top, total
 from kvcache_dashboards.tables import Column, table_panel
 from kvcache_exporter import catalogue as c
 
@@ -44,9 +44,9 @@ def engine_models(q: Scope, options: Options) -> table.Panel:
 
 def log_models(q: Scope) -> table.Panel:
     by = ("provider", "model_name")
-    prompt, cached = _rise(q, c.REQUEST_PROMPT_TOKENS, by), _rise(q, c.REQUEST_CACHED_TOKENS, by)
-    known = _rise(q, c.REQUESTS, by, outcome="!unknown")
-    full = or_zero(_rise(q, c.REQUESTS, by, outcome="full"), known)
+    prompt, cached = q.rise(c.REQUEST_PROMPT_TOKENS, by), q.rise(c.REQUEST_CACHED_TOKENS, by)
+    known = q.rise(c.REQUESTS, by, outcome="!unknown")
+    full = or_zero(q.rise(c.REQUESTS, by, outcome="full"), known)
     return table_panel(
         "Models, worst first",
         "Models and providers by their token-weighted hit rate in the time shown.",
@@ -64,10 +64,10 @@ def log_models(q: Scope) -> table.Panel:
 
 def prompt_groups(q: Scope) -> table.Panel:
     by = ("group", "model_name")
-    prompt, cached = _rise(q, c.REQUEST_PROMPT_TOKENS, by), _rise(q, c.REQUEST_CACHED_TOKENS, by)
+    prompt, cached = q.rise(c.REQUEST_PROMPT_TOKENS, by), q.rise(c.REQUEST_CACHED_TOKENS, by)
     worst = top(_WORST, f"{prompt} - {cached}")
-    known = _rise(q, c.REQUESTS, by, outcome="!unknown")
-    full = or_zero(_rise(q, c.REQUESTS, by, outcome="full"), known)
+    known = q.rise(c.REQUESTS, by, outcome="!unknown")
+    full = or_zero(q.rise(c.REQUESTS, by, outcome="full"), known)
     return table_panel(
         "Prompt groups, worst first",
         f"The {_WORST} groups that had to compute most prompt tokens in the time shown. Groups come from "
@@ -83,7 +83,3 @@ def prompt_groups(q: Scope) -> table.Panel:
         ascending=False,
         no_value=s.NO_LOG,
     )
-
-
-def _rise(q: Scope, metric: c.Metric, by: tuple[str, ...], **where: str) -> str:
-    return q.increase(metric, by, RANGE, **where)

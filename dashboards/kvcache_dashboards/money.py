@@ -6,7 +6,7 @@ from kvcache_alerts import recording as r
 from kvcache_alerts.promql import MODEL, SOURCE_MODEL
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Placed
-from kvcache_dashboards.queries import RANGE, Scope, ratio, total
+from kvcache_dashboards.queries import Scope, ratio, total
 from kvcache_dashboards.style import Query
 from kvcache_exporter import catalogue as c
 
@@ -17,10 +17,6 @@ def panels(q: Scope) -> tuple[Placed, ...]:
     """In the order of the question: how much, for how much, and what for."""
     made = (tokens_by_kind, written_tokens, read_per_written, cost, savings, prefill_saved, unpriced, rewarms)
     return tuple(Placed(panel(q), 8, 7) for panel in made)
-
-
-def _rise(q: Scope, metric: c.Metric, by: tuple[str, ...], **where: str) -> str:
-    return q.increase(metric, by, RANGE, **where)
 
 
 def tokens_by_kind(q: Scope) -> timeseries.Panel:
@@ -48,7 +44,7 @@ def written_tokens(q: Scope) -> timeseries.Panel:
 
 def read_per_written(q: Scope) -> timeseries.Panel:
     by = ("provider", "model_name")
-    read, written = (_rise(q, m, by) for m in (c.REQUEST_CACHED_TOKENS, c.REQUEST_WRITTEN_TOKENS))
+    read, written = (q.rise(m, by) for m in (c.REQUEST_CACHED_TOKENS, c.REQUEST_WRITTEN_TOKENS))
     panel = s.timeseries_panel(
         "Tokens read back for each token written",
         "Over the time shown. Below 0.25, writes are paid for and hardly ever read back: they cost more "

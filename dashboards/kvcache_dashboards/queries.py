@@ -50,8 +50,12 @@ class Scope:
         """Increase a second, summed over all other labels."""
         return total(f"rate({self.series(metric, **where)}[{INTERVAL}])", by)
 
-    def increase(self, metric: Metric, by: Sequence[str] = (), window: str = INTERVAL, **where: str) -> str:
-        return total(f"increase({self.series(metric, **where)}[{window}])", by)
+    def increase(self, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
+        return total(f"increase({self.series(metric, **where)}[{INTERVAL}])", by)
+
+    def rise(self, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
+        """Increase over the whole time shown."""
+        return total(f"increase({self.series(metric, **where)}[{RANGE}])", by)
 
     def quantile(self, q: float, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
         buckets = f"rate({self.series(metric, '_bucket', **where)}[{INTERVAL}])"

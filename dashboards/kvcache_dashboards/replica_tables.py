@@ -7,7 +7,7 @@ from kvcache_alerts.promql import TARGET_MODEL
 from kvcache_dashboards import links
 from kvcache_dashboards import style as s
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import RANGE, Scope, among, bottom, highest, ratio, top, total
+from kvcache_dashboards.queries import Scope, among, bottom, highest, ratio, top, total
 from kvcache_dashboards.tables import Column, marked, table_panel
 from kvcache_exporter import catalogue as c
 
@@ -142,7 +142,7 @@ def drift(q: Scope, options: Options) -> table.Panel:
     info = highest(q.series(c.TARGET_INFO), by)
     families = (q.series(m) for m in (c.TARGET_MISSING, c.TARGET_DEPRECATED))
     missing, deprecated = (f"max by (target) ({f}) * on (target) group_right () {info}" for f in families)
-    anomalies = q.increase(c.DATA_ANOMALIES, ("target",), RANGE)
+    anomalies = q.rise(c.DATA_ANOMALIES, ("target",))
     wrong = f"{anomalies} * on (target) group_right () {info}"
     panel = table_panel(
         "Families missing or renamed, and anomalies",

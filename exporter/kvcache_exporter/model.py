@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 from kvcache_exporter.catalogue import Metric
 
 Outcome = Literal["full", "partial", "miss", "uncacheable", "unknown"]
+Signal = Literal["traces", "logs"]
+"""What OpenTelemetry sends, by the catalogue's SIGNALS."""
 OUTCOMES: tuple[Outcome, ...] = ("full", "partial", "miss", "uncacheable", "unknown")
 
 

@@ -17,8 +17,7 @@ from kvcache_exporter.builtin_page.assets import ASSETS
 from kvcache_exporter.builtin_page.render import page
 from kvcache_exporter.config import masked
 from kvcache_exporter.exposition import Page, exposition
-from kvcache_exporter.model import Sample
-from kvcache_exporter.requests.otlp import Signal
+from kvcache_exporter.model import Sample, Signal
 from kvcache_exporter.scrape.scheduler import Job
 from kvcache_exporter.summary.schema import Exporter, Summary
 from kvcache_exporter.web import Asset, Request, Response

@@ -15,7 +15,7 @@ from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.errors import ConfigError, PricesError, ProbeError, RecordError, StateError
 from kvcache_exporter.events.ledger import RankLedger
 from kvcache_exporter.exposition import exposition
-from kvcache_exporter.model import Aggregate, RequestRecord
+from kvcache_exporter.model import Aggregate, RequestRecord, Signal
 from kvcache_exporter.probe import timeout_of
 from kvcache_exporter.requests.formats import FORMATS
 from kvcache_exporter.requests.formats.base import DecoderOptions
@@ -36,7 +36,7 @@ from kvcache_exporter.settings import read_config
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.web.auth import BasicAuth
 from kvcache_exporter.web.config import load as load_web_config
-from kvcache_exporter.web.endpoints import Asset, Endpoints, Request, Response, Signal
+from kvcache_exporter.web.endpoints import Asset, Endpoints, Request, Response
 from kvcache_exporter.web.negotiation import accepts_gzip, prefers_openmetrics
 
 SPLIT = b"\n--8<--\n"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from kvcache_exporter.config import kinds
-from kvcache_exporter.config.section import MOVE_TO_FILE, Problems, Section
+from kvcache_exporter.config.section import MOVE_TO_FILE, Problems, Section, certificate_conflicts
 
 _BROKER = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9][\w.-]{0,252}):(\d{1,5})", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -48,9 +48,7 @@ class KafkaSecurity(Section):
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:
-        for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
-            if one in given and other not in given:
-                yield one, f"a client certificate needs both files; add {other}"
+        yield from certificate_conflicts(given)
 
     def problems(self) -> Problems:
         if not self.protocol.endswith("ssl"):

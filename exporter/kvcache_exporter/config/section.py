@@ -13,6 +13,21 @@ MOVE_TO_FILE = "found a secret in the configuration; write it to a file and name
 Seconds = Annotated[float, kinds.duration(0.1, 86400.0)]
 
 
+def certificate_conflicts(given: frozenset[str]) -> Problems:
+    """For sections with the keys cert_file and key_file."""
+    for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
+        if one in given and other not in given:
+            yield one, f"a client certificate needs both files; add {other}"
+
+
+def choice_conflicts(given: frozenset[str], keys: tuple[str, ...]) -> Problems:
+    """For sections that need exactly one of these keys."""
+    found = [key for key in keys if key in given]
+    if len(found) != 1:
+        shown = " and ".join(found) or "none of them"
+        yield "", f"found {shown}, expected exactly one of {', '.join(keys)}"
+
+
 class Section:
     """A mapping of the configuration, read key by key from the annotations of its dataclass."""
 

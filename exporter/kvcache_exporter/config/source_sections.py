@@ -7,7 +7,7 @@ from kvcache_exporter.config import kinds
 from kvcache_exporter.config import labels as label_kinds
 from kvcache_exporter.config.endpoint import ENDPOINT
 from kvcache_exporter.config.kafka_section import KafkaTopics
-from kvcache_exporter.config.section import MIB, Problems, Section
+from kvcache_exporter.config.section import MIB, Problems, Section, choice_conflicts
 from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS
 
 MOST_BANDS = 16
@@ -46,10 +46,7 @@ class RequestSource(Section):
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:
-        origins = [origin for origin in cls.ORIGINS if origin in given]
-        if len(origins) != 1:
-            found = " and ".join(origins) or "none of them"
-            yield "", f"found {found}, expected exactly one of {', '.join(cls.ORIGINS)}"
+        yield from choice_conflicts(given, cls.ORIGINS)
         if "otlp" in given:
             for key in cls.ONLY_OF_LOGS:
                 if key in given:

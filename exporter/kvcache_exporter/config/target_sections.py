@@ -7,7 +7,13 @@ from typing import Annotated, ClassVar
 from kvcache_exporter.config import kinds
 from kvcache_exporter.config import labels as label_kinds
 from kvcache_exporter.config.kubernetes_section import KubernetesDiscovery
-from kvcache_exporter.config.section import MOVE_TO_FILE, Problems, Section
+from kvcache_exporter.config.section import (
+    MOVE_TO_FILE,
+    Problems,
+    Section,
+    certificate_conflicts,
+    choice_conflicts,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +38,7 @@ class TlsSettings(Section):
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:
-        for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
-            if one in given and other not in given:
-                yield one, f"a client certificate needs both files; add {other}"
+        yield from certificate_conflicts(given)
 
     def problems(self) -> Problems:
         if self.insecure_skip_verify and self.ca_file:
@@ -126,8 +130,5 @@ class TargetGroup(Access):
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:
-        sources = [source for source in cls.SOURCES if source in given]
-        if len(sources) != 1:
-            found = " and ".join(sources) or "none of them"
-            yield "", f"found {found}, expected exactly one of static, file, dns, kubernetes"
+        yield from choice_conflicts(given, cls.SOURCES)
         yield from Access.conflicts(given)

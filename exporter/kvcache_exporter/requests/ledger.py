@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
-from typing import NamedTuple
 
 import msgspec
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.errors import RecordError, StateError
+from kvcache_exporter.hit_rates import RequestIncreases, hit_rates
 from kvcache_exporter.model import Aggregate, RequestColumns, Sample, Skipped
 from kvcache_exporter.requests.columns import in_columns
 from kvcache_exporter.requests.formats.base import Entry
@@ -43,17 +43,6 @@ class Health(msgspec.Struct):
             self.missed[reason] = self.missed.get(reason, 0) + count
 
 
-class GroupIncreases(NamedTuple):
-    """What one group gained in a window."""
-
-    cached: float
-    prompt: float
-    full: float
-    """Requests that skipped prefill."""
-    known: float
-    """Requests of which that is known."""
-
-
 class ModelTotals:
     """Requests of one model since the exporter started, for windows that /metrics leaves to Prometheus."""
 
@@ -75,7 +64,7 @@ class Ledger:
         self.tallies: dict[Group, Tally] = {}
         self.models: dict[str, ModelTotals] = {}
         """By model_name."""
-        self.recent: Mapping[str, Mapping[Group, GroupIncreases]] = {}
+        self.recent: Mapping[str, Mapping[Group, RequestIncreases]] = {}
         """What the windows hold as of the last `samples`, by window."""
         self._full_hit = full_hit
         self._most_models, self._most_groups = models, groups
@@ -235,11 +224,11 @@ class Ledger:
             yield from tally.samples((self.source, *group))
         yield from self._windowed()
 
-    def _increases(self) -> dict[str, dict[Group, GroupIncreases]]:
+    def _increases(self) -> dict[str, dict[Group, RequestIncreases]]:
         spans = {window: self._history.span(seconds) for window, seconds in c.WINDOWS.items()}
         return {
             window: {
-                group: GroupIncreases(*map(span.increase, self._columns(group)))
+                group: RequestIncreases(*map(span.increase, self._columns(group)))
                 for group in sorted(self.tallies)
             }
             for window, span in spans.items()
@@ -249,12 +238,8 @@ class Ledger:
     def _windowed(self) -> Iterator[Sample]:
         self.recent = self._increases()
         for window, groups in self.recent.items():
-            for (provider, model, name), found in groups.items():
-                labels = ("", "", model, "", self.source, provider, name, window)
-                if found.prompt > 0:
-                    yield Sample(c.TOKEN_HIT_RATIO, labels, found.cached / found.prompt)
-                if found.known > 0:
-                    yield Sample(c.REQUEST_HIT_RATIO, labels, found.full / found.known)
+            for group, found in groups.items():
+                yield from hit_rates(found, (self.source, *group), window)
 
 
 def _key(group: Group) -> str:

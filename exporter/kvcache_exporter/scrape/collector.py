@@ -7,6 +7,7 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines.base import Engine
 from kvcache_exporter.engines.plugin import PLUGIN
 from kvcache_exporter.errors import ScrapeError
+from kvcache_exporter.hit_rates import RequestIncreases
 from kvcache_exporter.model import Sample
 from kvcache_exporter.scrape.anomalies import Evidence, anomalies
 from kvcache_exporter.scrape.cold import ColdWatch, signs, started
@@ -19,7 +20,6 @@ from kvcache_exporter.scrape.parse import Layout, Page, PageParser
 from kvcache_exporter.scrape.plan import Plan, plan_of
 from kvcache_exporter.scrape.processes import Processes
 from kvcache_exporter.scrape.requests import (
-    RequestIncreases,
     RequestPlan,
     RequestTerms,
     increases_of,

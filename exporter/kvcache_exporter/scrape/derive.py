@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
+from kvcache_exporter.hit_rates import ratio
 from kvcache_exporter.scrape.watched import Watched
 from kvcache_exporter.windows import Span, Terms
 
@@ -14,11 +15,6 @@ class Derived(NamedTuple):
 
     metric: Metric
     value: float
-
-
-def ratio(part: float, whole: float) -> float | None:
-    """None without traffic, and where the part exceeds the whole: then neither number is to be believed."""
-    return part / whole if whole > 0 and 0 <= part <= whole else None
 
 
 def token_increases(items: Iterable[Watched], span: Span) -> tuple[float, float]:

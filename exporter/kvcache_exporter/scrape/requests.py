@@ -10,8 +10,8 @@ from typing import NamedTuple
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.engines.plugin import PLUGIN, REQUEST_FAMILIES
+from kvcache_exporter.hit_rates import RequestIncreases, hit_rates
 from kvcache_exporter.model import RawSeries, Sample
-from kvcache_exporter.scrape.derive import ratio
 from kvcache_exporter.scrape.measure import distribution, evaluate
 from kvcache_exporter.scrape.plan import Histogram, histograms
 from kvcache_exporter.scrape.select import Selection
@@ -33,17 +33,6 @@ class RequestTerms(NamedTuple):
     prompt: Terms
     full: Terms
     known: Terms
-
-
-class RequestIncreases(NamedTuple):
-    """What one model gained in a window."""
-
-    cached: float
-    prompt: float
-    full: float
-    """Requests that skipped prefill."""
-    known: float
-    """Requests of which that is known."""
 
 
 class RequestPlan:
@@ -111,15 +100,9 @@ def increases_of(watched: Mapping[str, RequestTerms], span: Span) -> dict[str, R
 def windowed(
     by_model: Mapping[str, RequestIncreases], source: str, provider: str, window: str
 ) -> Iterator[Sample]:
-    """The two hit rates of each model over one window; none without traffic."""
-    for model, (cached, prompt, full, known) in by_model.items():
-        labels = ("", "", model, "", source, provider, "", window)
-        for metric, value in (
-            (c.TOKEN_HIT_RATIO, ratio(cached, prompt)),
-            (c.REQUEST_HIT_RATIO, ratio(full, known)),
-        ):
-            if value is not None:
-                yield Sample(metric, labels, value)
+    """The two hit rates of each model over one window."""
+    for model, found in by_model.items():
+        yield from hit_rates(found, _labels(source, provider, model), window)
 
 
 def _labels(source: str, provider: str, model_name: str) -> tuple[str, str, str, str]:

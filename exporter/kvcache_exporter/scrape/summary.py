@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kvcache_exporter.hit_rates import ratio
 from kvcache_exporter.scrape.collector import TargetCollector
-from kvcache_exporter.scrape.derive import Increases, rate, ratio, seconds_per_1k
+from kvcache_exporter.scrape.derive import Increases, rate, seconds_per_1k
 
 
 class Summary(NamedTuple):

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kvcache_exporter import catalogue as c
+from kvcache_exporter.hit_rates import RequestIncreases
 from kvcache_exporter.model import Distribution, Sample
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.derive import Increases
-from kvcache_exporter.scrape.requests import RequestIncreases
 
 _MODEL = c.ENG.index("model_name")
 _REQUEST_MODEL = c.REQ.index("model_name")

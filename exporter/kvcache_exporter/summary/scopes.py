@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.distributions import quantile
+from kvcache_exporter.hit_rates import RequestIncreases, ratio
 from kvcache_exporter.model import OUTCOMES, Distribution
-from kvcache_exporter.requests.ledger import GroupIncreases, Ledger
-from kvcache_exporter.scrape.derive import ratio
-from kvcache_exporter.scrape.requests import RequestIncreases
+from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.scrape.summary import summary_of, token_totals
 from kvcache_exporter.summary import figures, schema
 from kvcache_exporter.summary.gains import FLEET, MOST_MODELS, OTHER, Gains, Model, Series, in_buckets
@@ -40,9 +39,7 @@ class Parts:
     views: list[View] = field(default_factory=list)
     models: list[ModelPart] = field(default_factory=list)
     sources: set[str] = field(default_factory=set)
-    groups: dict[str, list[GroupIncreases | RequestIncreases]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    groups: dict[str, list[RequestIncreases]] = field(default_factory=lambda: defaultdict(list))
     """By window."""
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from kvcache_exporter import catalogue as c
+from kvcache_exporter.hit_rates import ratio
 from kvcache_exporter.requests.ledger import Ledger
-from kvcache_exporter.scrape.derive import rate, ratio
+from kvcache_exporter.scrape.derive import rate
 from kvcache_exporter.scrape.summary import summary_of, token_totals
 from kvcache_exporter.summary import schema
 from kvcache_exporter.summary.gains import FLEET, Gains

@@ -3,10 +3,11 @@
 import logging
 import zlib
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from kvcache_exporter.errors import ProbeError
+from kvcache_exporter.model import Signal
 from kvcache_exporter.web.negotiation import accepts_gzip, prefers_openmetrics
 
 log = logging.getLogger(__name__)
@@ -32,9 +33,6 @@ _PROBE_STATUS = {"not_configured": 404, "bad_request": 400, "forbidden": 403, "b
 TRACES, LOGS = "/v1/traces", "/v1/logs"
 PROBES = (HEALTHY, READY)
 """Paths that tell nothing but whether the exporter works."""
-
-
-Signal = Literal["traces", "logs"]
 
 
 class Pages(Protocol):
@@ -135,9 +133,7 @@ class Endpoints:
 
     def metrics(self, request: Request) -> Response:
         openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
-        body = self._pages.metrics(openmetrics)
-        headers = {"Content-Type": OPENMETRICS_FORMAT if openmetrics else TEXT_FORMAT}
-        return _packed(request, body, headers, vary="Accept, Accept-Encoding")
+        return _exposition(request, self._pages.metrics(openmetrics), openmetrics=openmetrics)
 
     def probe(self, request: Request) -> Response:
         openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
@@ -147,8 +143,7 @@ class Endpoints:
             body = self._pages.probe(target, module, timeout, openmetrics=openmetrics)
         except ProbeError as error:
             return text(_PROBE_STATUS[error.reason], str(error))
-        headers = {"Content-Type": OPENMETRICS_FORMAT if openmetrics else TEXT_FORMAT}
-        return _packed(request, body, headers, vary="Accept, Accept-Encoding")
+        return _exposition(request, body, openmetrics=openmetrics)
 
     def page(self, request: Request) -> Response:
         body = self._pages.page_html(request.argument("model") or None)
@@ -226,6 +221,11 @@ ROUTES = {route.path: route for route in _ROUTES}
 
 def _overview() -> str:
     return "\n".join(f"{route.method:4} {route.path:15} {route.purpose}" for route in _ROUTES)
+
+
+def _exposition(request: Request, body: bytes, *, openmetrics: bool) -> Response:
+    headers = {"Content-Type": OPENMETRICS_FORMAT if openmetrics else TEXT_FORMAT}
+    return _packed(request, body, headers, vary="Accept, Accept-Encoding")
 
 
 def _packed(

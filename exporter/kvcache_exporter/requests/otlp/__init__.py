@@ -1,5 +1,1 @@
 """Spans and log records that OpenTelemetry sends to the exporter, over OTLP/HTTP."""
-
-from typing import Literal
-
-Signal = Literal["traces", "logs"]

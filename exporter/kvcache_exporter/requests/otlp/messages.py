@@ -17,11 +17,11 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
 from kvcache_exporter.errors import RecordError
+from kvcache_exporter.model import Signal
 from kvcache_exporter.requests.formats.otlp_traces import JsonResourceSpans, spans
 from kvcache_exporter.requests.formats.rows import Loose
 from kvcache_exporter.requests.formats.spans import Span
 from kvcache_exporter.requests.formats.values import label
-from kvcache_exporter.requests.otlp import Signal
 from kvcache_exporter.requests.otlp.errors import MalformedError, TooManyError
 from kvcache_exporter.requests.otlp.wire import Walk
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kvcache_exporter.errors import KVCacheError, StateError
-from kvcache_exporter.requests.otlp import Signal, messages
+from kvcache_exporter.model import Signal
+from kvcache_exporter.requests.otlp import messages
 from kvcache_exporter.requests.otlp.errors import MalformedError, TooManyError
 from kvcache_exporter.requests.otlp.messages import Encoding
 from kvcache_exporter.requests.otlp.source import Export, OtlpSource

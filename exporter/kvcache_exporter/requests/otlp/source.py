@@ -11,14 +11,13 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.exposition import Chunk, Renderer
-from kvcache_exporter.model import RequestRecord, Sample, Skipped
+from kvcache_exporter.model import RequestRecord, Sample, Signal, Skipped
 from kvcache_exporter.requests.bands import Bands
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.formats.seen import Seen
 from kvcache_exporter.requests.formats.spans import PROMPT, Span, SpanReader
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.options import SourceOptions
-from kvcache_exporter.requests.otlp import Signal
 from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.state import StateStore
 
