@@ -15,6 +15,7 @@ import requests
 from processes import Engine, free_port, running, scrape, wait_until
 
 from event_publisher import Publisher
+from kafka_cluster import cluster
 from kvcache_exporter.requests.formats import FORMATS
 
 pytestmark = pytest.mark.e2e
@@ -99,9 +100,24 @@ def leaky() -> Iterator[str]:
     server.server_close()
 
 
-def configure(folder: Path, logs: dict[str, Path], engine: str, leaky: str, events: int) -> Path:
+def kafka_sources(broker: str, leaky: str) -> str:
+    """One that reads messages with plants, one whose password goes to something that is no broker."""
+    sasl = "{mechanism: PLAIN, username: me, password_file: sasl}"
+    security = f"{{protocol: sasl_plaintext, sasl: {sasl}}}"
+    return (
+        f"  - {{name: fleet, format: openai_chat, kafka: {{brokers: ['{broker}'], topic: usage, group: g, "
+        "start_at: beginning}}\n"
+        f"  - {{name: locked, format: auto, kafka: {{brokers: ['{leaky}'], topic: usage, group: g, "
+        f"security: {security}}}}}\n"
+    )
+
+
+def configure(
+    folder: Path, logs: dict[str, Path], engine: str, leaky: str, *, events: int, broker: str
+) -> Path:
     (folder / "token").write_text(f"{MARK}-bearer")
     (folder / "password").write_text(f"{MARK}-basic")
+    (folder / "sasl").write_text(f"{MARK}-sasl-file")
     found = [
         {"targets": [leaky], "labels": {"__param_key": f"{MARK}-parameter", "__metrics_path__": "/elsewhere"}}
     ]
@@ -122,7 +138,7 @@ def configure(folder: Path, logs: dict[str, Path], engine: str, leaky: str, even
         "  - {file: {path: targets.json}, bearer_token_file: token}\n"
         f"probe: {{modules: [{{name: m, allow: ['{leaky}'], bearer_token_file: token}}]}}\n"
         f"events: [{{target: e, endpoint: 'tcp://127.0.0.1:{events}'}}]\n"
-        f"requests:\n{sources}"
+        f"requests:\n{sources}{kafka_sources(broker, leaky)}"
         "  - {name: spans, otlp: {}}\n"
     )
     return config
@@ -165,7 +181,11 @@ def test_nothing_planted_comes_out_of_the_running_exporter(tmp_path: Path, leaky
         )
         engine.page = help_text.encode() + PAGE
         publisher = stack.enter_context(Publisher(events))
-        config = configure(tmp_path, logs, engine.address, leaky, events)
+        kafka = stack.enter_context(cluster())
+        for line in lines_of(FIXTURES / "logs/openai_chat.jsonl"):
+            kafka.send(line)
+        kafka.flush()
+        config = configure(tmp_path, logs, engine.address, leaky, events=events, broker=kafka.broker)
         log = tmp_path / "exporter.log"
         command = [sys.executable, "-m", "kvcache_exporter", "serve", "--config.file", str(config)]
         more = ["--web.listen-address", f"127.0.0.1:{port}", "--log.level", "debug"]
@@ -177,6 +197,9 @@ def test_nothing_planted_comes_out_of_the_running_exporter(tmp_path: Path, leaky
         export(port)
         unreadable = 'kvcache_events_total{target="e",event="unreadable"}'
         wait_until("the events", lambda: scrape(port).get(unreadable))
+        fleet = 'kvcache_requests_total{source="fleet"'
+        wait_until("the messages", lambda: any(v for s, v in scrape(port).items() if s.startswith(fleet)), 60)
+        wait_until("a broker's error", lambda: _sum(scrape(port), "log_broker_errors_total"), 60)
         wait_until("failures of both targets", lambda: _sum(scrape(port), "target_scrape_failures") >= 2)
         targets = [engine.address, leaky, f"localhost:{leaky.rpartition(':')[2]}"]
         found = [*pages(port, targets, leaky), ("the log", log.read_text())]
@@ -209,7 +232,7 @@ def test_nothing_planted_comes_out_of_a_command_that_reads_logs(tmp_path: Path, 
 
 
 def test_nothing_planted_comes_out_of_check_inspect_and_replay(tmp_path: Path, leaky: str) -> None:
-    config = configure(tmp_path, {}, "127.0.0.1:1", leaky, 1)
+    config = configure(tmp_path, {}, "127.0.0.1:1", leaky, events=1, broker="127.0.0.1:1")
     bad = tmp_path / "bad.yaml"
     bad.write_text(config.read_text() + f"  - {{bearer_token: {MARK}-inline, password: {MARK}-inline}}\n")
     recording = tmp_path / "recording"
