@@ -79,6 +79,24 @@ def run_cases(folder: Path, cases: Iterable[Case]) -> str:
     return promtool(paths)
 
 
+def run_recording(
+    folder: Path, series: Mapping[str, str], recorded: Mapping[str, Mapping[str, float]]
+) -> str:
+    """What promtool says of the values, by record and labels, after 15 minutes of a sample a minute."""
+    checks = [
+        {
+            "expr": record,
+            "eval_time": "15m",
+            "exp_samples": [{"labels": f"{record}{{{k}}}", "value": value} for k, value in values.items()],
+        }
+        for record, values in recorded.items()
+    ]
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": checks}
+    document = {"rule_files": write_rules(folder, {}), "evaluation_interval": "1m", "tests": [test]}
+    return promtool([write_test(folder / "recording.test.yaml", document)])
+
+
 def _write(folder: Path, alert: str, cases: list[Case]) -> Path:
     others = {f"{a.name}.enabled": "false" for a in ALERTS if a.name != alert}
     step = cases[0].step

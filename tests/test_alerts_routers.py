@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from alert_cases import promtool, write_rules, write_test
+from alert_cases import run_recording
 
 _ROUTER = 'target="epp:9090", namespace="llm", model_name="org/m"'
 _SERIES = {
@@ -17,36 +17,24 @@ _SERIES = {
 }
 _MODEL = 'namespace="llm", model_name="org/m"'
 _EXPECTED = {
-    "model:kvcache_router_predicted_hit:ratio_rate5m": {'index="gpu"': 0.5, 'index="cpu"': 0.25},
-    "model:kvcache_router_delivered_hit:ratio_rate5m": {"": 0.45},
-    "model:kvcache_router_requests:rate5m": {'worker="a"': 0.75, 'worker="b"': 0.25},
+    "model:kvcache_router_predicted_hit:ratio_rate5m": {
+        f'{_MODEL}, index="gpu"': 0.5,
+        f'{_MODEL}, index="cpu"': 0.25,
+    },
+    "model:kvcache_router_delivered_hit:ratio_rate5m": {_MODEL: 0.45},
+    "model:kvcache_router_requests:rate5m": {
+        f'{_MODEL}, worker="a"': 0.75,
+        f'{_MODEL}, worker="b"': 0.25,
+    },
 }
 
 
-def _run(folder: Path, series: dict[str, str], expected: dict[str, dict[str, float]]) -> str:
-    checks = [
-        {
-            "expr": record,
-            "eval_time": "15m",
-            "exp_samples": [
-                {"labels": f"{record}{{{', '.join(filter(None, (_MODEL, more)))}}}", "value": value}
-                for more, value in values.items()
-            ],
-        }
-        for record, values in expected.items()
-    ]
-    inputs = [{"series": name, "values": values} for name, values in series.items()]
-    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": checks}
-    document = {"rule_files": write_rules(folder, {}), "evaluation_interval": "1m", "tests": [test]}
-    return promtool([write_test(folder / "routers.test.yaml", document)])
-
-
 def test_predicted_and_delivered_hit_rates_are_recorded_by_model(tmp_path: Path) -> None:
-    assert not _run(tmp_path, _SERIES, _EXPECTED)
+    assert not run_recording(tmp_path, _SERIES, _EXPECTED)
 
 
 def test_more_cached_than_input_tokens_give_no_delivered_rate(tmp_path: Path) -> None:
     """A router may count requests at different moments: nothing is shown above 1."""
     cached = f"kvcache_router_cached_tokens_total{{{_ROUTER}}}"
     record = "model:kvcache_router_delivered_hit:ratio_rate5m"
-    assert not _run(tmp_path, _SERIES | {cached: "0+9000x20"}, {record: {}})
+    assert not run_recording(tmp_path, _SERIES | {cached: "0+9000x20"}, {record: {}})

@@ -14,6 +14,7 @@ TARGET_MODEL = ("target", "namespace", "model_name")
 MODEL = ("namespace", "model_name")
 SOURCE_MODEL = ("source", "provider", "model_name")
 LOG_MODEL = ("provider", "model_name")
+_TORN = 0.05
 
 
 def series(metric: Metric, *matchers: str, part: str = "") -> str:
@@ -37,8 +38,12 @@ def ratio(numerator: str, denominator: str) -> str:
 
 
 def share(part: str, whole: str) -> str:
-    """A ratio that never leaves 0..1: no sample while fresh counters make the part exceed the whole."""
-    return ratio(part, whole) + " <= 1"
+    """A ratio that never leaves 0..1: no sample where the part clearly exceeds the whole.
+
+    A rule may see one series a scrape ahead of the other, and rates of few requests differ then by some
+    percent: without the tolerance a replica whose every request hits would come and go.
+    """
+    return f"clamp({ratio(part, whole)} <= {1 + _TORN}, 0, 1)"
 
 
 def rate_since_birth(level: tuple[str, ...], metric: Metric, window_seconds: int, *more: str) -> str:

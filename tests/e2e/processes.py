@@ -146,6 +146,7 @@ def prometheus(
                 f"--storage.tsdb.path={folder / 'data'}",
                 f"--web.listen-address=127.0.0.1:{port}",
                 f"--web.external-url={url}",
+                "--web.enable-lifecycle",
             ],
             stdout=log,
             stderr=subprocess.STDOUT,
