@@ -24,7 +24,7 @@ def free_port() -> int:
         return port
 
 
-def wait_until(what: str, check: Callable[[], T | None], seconds: float = 20.0) -> T:
+def wait_until(what: str, check: Callable[[], T | None], seconds: float = 45.0) -> T:
     """What `check` gives once it gives something; exceptions of a server that is not up yet do not count."""
     end = time.monotonic() + seconds
     while True:
