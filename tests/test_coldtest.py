@@ -253,7 +253,7 @@ def test_before_and_after_can_be_two_runs(
     assert found["passed"] is True
     assert read_result(stored).phases.keys() == {"warm"}
     message = refused(capsys, "--url", engine.url, "--yes", "--against", str(stored), "--requests", "9")
-    assert message == "--requests 9: --against has 60; leave it out to send the same\n"
+    assert message == "kvcache-exporter: --requests 9: --against has 60; leave it out to send the same\n"
 
 
 def test_a_cache_that_was_not_emptied_is_told(engine: ChatEngine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,7 +280,7 @@ def test_prompts_of_a_file_are_sent_in_order_the_first_fifth_as_warm_up(
     assert warm["outcomes"] == {"full": 8}
     assert cold["outcomes"] == {"full": 7, "miss": 1}
     message = refused(capsys, "--url", engine.url, "--yes", "--prompts", str(path), "--requests", "9")
-    assert message == "--requests 9: without the warm-up the file has 8 prompts\n"
+    assert message == "kvcache-exporter: --requests 9: without the warm-up the file has 8 prompts\n"
     changed = tmp_path / "before.json"
     changed.write_text(json.dumps(found))
     path.write_text(path.read_text() + '{"prompt": "more"}\n')
@@ -412,12 +412,12 @@ URL = ("--url", "http://127.0.0.1:9")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--url", "ftp://h", *PLAIN), "--url h: expected http://HOST or https://HOST"),
-        (("--url", "http://u:p@h", *PLAIN), "--url: credentials for h do not belong there: --api-key-file"),
+        (("--url", "ftp://h", *PLAIN), '--url: found "ftp://h", expected http://HOST or https://HOST'),
+        (("--url", "http://u:p@h", *PLAIN), "--url: found credentials for h; give them by --api-key-file"),
         (("--url", "http://h/?k=v", *PLAIN), "--url: expected the address of h without ? and #"),
-        (URL, "give --prompts FILE, or --shared-prefix N for a load that is made up"),
-        ((*URL, *PLAIN), "nobody to ask: standard input is no terminal; give --yes to send without asking"),
-        ((*URL, *PLAIN, "--yes"), "nobody to ask for the restart: standard input is no terminal"),
+        (URL, "no load: give --prompts FILE, or --shared-prefix N for a generated one"),
+        ((*URL, *PLAIN), "cannot ask: standard input is not a terminal; give --yes to send without asking"),
+        ((*URL, *PLAIN, "--yes"), "cannot ask for the restart: standard input is not a terminal"),
         ((*URL, *SEEDED, "--requests", "10001"), "'10001' is not a whole number from 1 to 10,000"),
         ((*URL, *PLAIN, "--requests", "4500"), "--requests 4500: 10,125 in all, at most 10,000"),
         ((*URL, *SEEDED, "--concurrency", "65"), "'65' is not a whole number from 1 to 64"),
@@ -440,7 +440,7 @@ def test_a_key_crosses_no_network_in_the_clear(capsys: pytest.CaptureFixture[str
     key.write_text("SECRET\n")
     message = refused(capsys, "--url", "http://192.0.2.1", *PLAIN, "--yes", "--api-key-file", str(key))
     assert message == (
-        "--url http://192.0.2.1: the API key would cross the network in the clear: "
+        "kvcache-exporter: --url http://192.0.2.1: the API key would cross the network in the clear: "
         "use https, or --allow-plain-http\n"
     )
     key.write_text("two\nlines")
@@ -495,8 +495,9 @@ def test_several_models_are_named_to_choose_from(
 ) -> None:
     engine.models = ["a", "b"]
     arguments = ("--url", engine.url, "--yes", *PLAIN, "--cold-only")
-    assert refused(capsys, *arguments) == f"--model is needed: {engine.url} serves a, b\n"
-    assert refused(capsys, *arguments, "--model", "c") == f"--model c: {engine.url} serves a, b\n"
+    assert refused(capsys, *arguments) == f"kvcache-exporter: --model is needed: {engine.url} serves a, b\n"
+    message = refused(capsys, *arguments, "--model", "c")
+    assert message == f"kvcache-exporter: --model c: {engine.url} serves a, b\n"
     assert main(["coldtest", *arguments, "--model", "b"]) == 0
 
 
@@ -513,7 +514,8 @@ def test_what_is_no_result_is_refused(
     path = tmp_path / "before.json"
     path.write_bytes(content.encode("latin-1"))
     message = refused(capsys, *URL, "--yes", "--against", str(path))
-    assert message.startswith(f"--against {path}: expected the --json output of a run that had a warm phase")
+    wanted = f"kvcache-exporter: --against {path}: expected the --json output of a run that had a warm phase"
+    assert message.startswith(wanted)
 
 
 def test_a_person_is_asked_before_sending_and_for_the_restart(

@@ -1,5 +1,6 @@
 """The commands as a user meets them: output, exit codes, error texts."""
 
+import errno
 import gzip
 import json
 import re
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from kvcache_exporter.cli import main, parser
+from kvcache_exporter.commands import metrics
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RECORDINGS = FIXTURES / "recordings"
@@ -84,7 +86,7 @@ def test_inspect_prints_an_exposition_and_what_was_looked_for(capsys: pytest.Cap
     assert 'kvcache_target_info{target="page.prom",engine="vllm",hit_basis="lookup"' in out
     assert table.splitlines()[:6] == [
         "engine       vllm",
-        "hit rate     from lookup",
+        "hit basis    lookup",
         "ranks        0",
         "models       tiny",
         "missing      prompt_tokens_by_source, request_prefill_kv_computed_tokens",
@@ -196,10 +198,13 @@ def test_report_answers_the_four_questions(capsys: pytest.CaptureFixture[str], t
         ),
         (
             ("generate", "rules", "--out", "/proc/rules"),
-            "rules: No such file or directory; check the path and",
+            "rules: No such file or directory; check the path\n",
         ),
-        (("healthy", "--web.listen-address", ":1"), "no answer from /-/healthy: Connection refused; is the"),
-        (("demo", "--speed", "0"), "--speed 0: expected more than 0"),
+        (
+            ("healthy", "--web.listen-address", ":1"),
+            "no answer from /-/healthy: Connection refused; check that",
+        ),
+        (("records", "/etc/hostname"), "no request record found; no known format fits; name one with"),
     ],
 )
 def test_errors_say_what_is_wrong_and_end_with_1(
@@ -207,6 +212,70 @@ def test_errors_say_what_is_wrong_and_end_with_1(
 ) -> None:
     assert main(arguments) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("inspect", "http://me:secret@host:port/"), 'URL_OR_FILE: found "host:port/", expected http://HOST'),
+        (("inspect", "http:///metrics"), 'URL_OR_FILE: found "http:///metrics", expected http://HOST'),
+        (
+            ("serve", "--config.file", "/nowhere", "--web.listen-address", "x"),
+            "/nowhere:1:1: document: cannot",
+        ),
+        (
+            ("healthy", "--web.listen-address", "x"),
+            "kvcache-exporter: --web.listen-address: expected host:port",
+        ),
+        (
+            ("publish", "grafana", "--url", "http://h:p"),
+            'kvcache-exporter: --url: found "http://h:p", expected',
+        ),
+        (
+            ("publish", "prometheus", "--file", "x.txt"),
+            "kvcache-exporter: --file x.txt: expected an existing",
+        ),
+        (("generate", "dashboards", "--direct"), "kvcache-exporter: --direct: applies to rules only"),
+    ],
+)
+def test_bad_usage_ends_with_2(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "secret" not in error
+
+
+@pytest.mark.parametrize("speed", ["0", "-1", "nan", "inf", "fast"])
+def test_a_speed_is_a_number_above_0(speed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", "--speed", speed])
+    assert caught.value.code == 2
+    assert f"{speed!r} is not a number above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x"),
+            "/x: Permission denied; check the permissions",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device; free some space"),
+        (OSError("odd"), "odd"),
+    ],
+)
+def test_what_the_system_refuses_is_told_in_one_line(
+    error: OSError, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> str:
+        raise error
+
+    monkeypatch.setattr(metrics, "markdown", refuse)
+    assert main(["metrics"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"kvcache-exporter: {text}")
 
 
 def test_report_of_no_usage_log_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -222,9 +291,7 @@ def test_a_wrong_format_is_told_the_nearest_one_in_one_line(capsys: pytest.Captu
     with pytest.raises(SystemExit) as caught:
         main(["report", "usage.jsonl", "--format", "openai"])
     assert caught.value.code == 2
-    expected = (
-        'argument --format: there is no format "openai"; did you mean "openai_chat"?; --help lists them'
-    )
+    expected = 'argument --format: unknown format "openai"; did you mean "openai_chat"?'
     assert capsys.readouterr().err.splitlines()[-1] == f"kvcache-exporter report: error: {expected}"
 
 

@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from kvcache_exporter.cli import main
-from kvcache_exporter.commands import generate
 
 # The SDK announces a newer model of dashboards when it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore:Prefer using dashboardv2:DeprecationWarning")
@@ -48,14 +47,6 @@ def test_several_files_without_out_go_into_the_current_folder(
     assert capsys.readouterr().out == ""
 
 
-def test_a_single_file_goes_to_standard_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(generate, "rules", lambda _, *, direct: {"one.yaml": "groups: []\n"})
-    assert main(["generate", "rules"]) == 0
-    assert capsys.readouterr().out == "groups: []\n"
-
-
 def test_settings_reach_the_boards_and_the_rules(tmp_path: Path) -> None:
     settings = ["--set", "datasource=mimir-eu", "--set", "title_prefix=LLM: "]
     assert main(["generate", "dashboards", "--out", str(tmp_path), *settings]) == 0
@@ -74,7 +65,7 @@ def test_an_unknown_setting_is_bad_usage_and_nothing_is_written(
 ) -> None:
     assert main(["generate", what, "--out", str(tmp_path / "out"), "--set", "no_such=1"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("--set: ")
+    assert error.startswith("kvcache-exporter: --set: ")
     assert "no_such" in error
     assert not (tmp_path / "out").exists()
 

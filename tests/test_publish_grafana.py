@@ -270,7 +270,7 @@ def test_the_command_fails_with_one_line_and_never_the_token(
     server.fail(Answer(403, {"message": "You need permissions: dashboards:read, glsa_abc"}))
     assert main(["publish", "grafana", "--url", server.url]) == 1
     error = capsys.readouterr().err
-    assert "403 Forbidden: the token lacks the permission" in error
+    assert "403 Forbidden: the token lacks permission" in error
     assert "glsa_abc" not in error
 
 
@@ -278,4 +278,6 @@ def test_a_token_file_must_hold_one_line(tmp_path: Path, capsys: pytest.CaptureF
     token = tmp_path / "token"
     token.write_text("")
     assert main(["publish", "grafana", "--url", "http://127.0.0.1:1", "--token-file", str(token)]) == 2
-    assert capsys.readouterr().err == f"--token-file {token}: expected the token on one line\n"
+    assert capsys.readouterr().err == (
+        f"kvcache-exporter: --token-file {token}: expected the token on one line, in ASCII\n"
+    )

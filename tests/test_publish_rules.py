@@ -12,6 +12,7 @@ import yaml
 from api_server import Answer, ApiServer, Request
 from kvcache_exporter.cli import main
 from kvcache_exporter.commands import publish
+from kvcache_exporter.errors import UsageError
 from kvcache_exporter.publish import prometheus
 from kvcache_exporter.publish.client import Client, PublishError
 from kvcache_exporter.publish.mimir import Group, Ruler, groups_of
@@ -193,8 +194,10 @@ def test_a_written_file_can_be_read_by_prometheus_and_leaves_no_other(tmp_path: 
     prometheus.write(path, {"recording.yaml": RECORDING})
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(PublishError, match=r"expected an existing folder or a file ending in \.yaml"):
+    with pytest.raises(UsageError, match=r"expected an existing folder or a file ending in \.yaml"):
         prometheus.write(tmp_path / "missing", FILES)
+    with pytest.raises(UsageError, match=r"there is no folder .*/missing; create it first"):
+        prometheus.write(tmp_path / "missing" / "kvcache.yml", FILES)
 
 
 @pytest.mark.parametrize(

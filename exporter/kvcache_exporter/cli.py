@@ -1,6 +1,7 @@
 """The command `kvcache-exporter`. Exit codes: 0 ok, 1 failed, 2 bad usage or configuration."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,18 @@ from kvcache_exporter.commands import (
     report,
     serve,
 )
-from kvcache_exporter.errors import ConfigError, KVCacheError
+from kvcache_exporter.errors import ConfigError, KVCacheError, UsageError
+
+_ADVICE = {
+    errno.ENOENT: "check the path",
+    errno.EACCES: "check the permissions of this user",
+    errno.EPERM: "check the permissions of this user",
+    errno.EROFS: "choose a path on a writable file system",
+    errno.ENOSPC: "free some space",
+    errno.EEXIST: "choose another path",
+    errno.EISDIR: "give a file",
+    errno.ENOTDIR: "give a folder",
+}
 
 COMMANDS = (
     serve,
@@ -44,10 +56,15 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="kvcache-exporter",
         description="Observability for the prefix (KV) cache of LLM inference engines and managed APIs.",
-        epilog="COMMAND --help says more. To look at it: kvcache-exporter demo. Exit codes: 0 ok, 1 failed, "
-        "2 bad usage or configuration.",
+        epilog="Run `kvcache-exporter COMMAND --help` for the options of a command, and `kvcache-exporter "
+        "demo` to see it work. Exit codes: 0 ok, 1 failed, 2 bad usage or configuration.",
     )
-    root.add_argument("--version", action="version", version=f"kvcache-exporter {__version__}")
+    root.add_argument(
+        "--version",
+        action="version",
+        version=f"kvcache-exporter {__version__}",
+        help="show the version and exit",
+    )
     subparsers = root.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add(subparsers)
@@ -59,7 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = parsed.run(parsed)
         sys.stdout.flush()
+    except UsageError as error:
+        print(f"kvcache-exporter: {error}", file=sys.stderr)
+        return 2
     except ConfigError as error:
+        # Without a prefix, so that editors and CI find file:line:column.
         print(error, file=sys.stderr)
         return 2
     except KVCacheError as error:
@@ -70,9 +91,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The reader (head, less) has gone; Python would complain again when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        advice = "check the path and your rights to it"
-        print(f"kvcache-exporter: {error.filename or ''}: {error.strerror}; {advice}", file=sys.stderr)
+        print(f"kvcache-exporter: {_explained(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _explained(error: OSError) -> str:
+    """What went wrong, where, and what to do, as far as the error tells."""
+    where = f"{error.filename}: " if error.filename else ""
+    advice = f"; {_ADVICE[error.errno]}" if error.errno in _ADVICE else ""
+    return f"{where}{error.strerror or error or type(error).__name__}{advice}"

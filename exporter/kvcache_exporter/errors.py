@@ -1,7 +1,8 @@
 """The exceptions of the exporter.
 
 KVCacheError
-├── ConfigError      the configuration file is wrong; holds every problem found
+├── ConfigError      the configuration cannot be used; holds every problem found
+│   └── UsageError   an option or argument of a command cannot be used
 ├── ScrapeError      one target could not be read; its reason is a closed label value
 ├── PricesError      a price table cannot be used
 ├── ProbeError       a probe was not made; its reason is a closed label value
@@ -22,6 +23,13 @@ class ConfigError(KVCacheError):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
+
+
+class UsageError(ConfigError):
+    """An option or argument cannot be used: what argparse alone cannot tell."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__([message])
 
 
 class ScrapeError(KVCacheError):
@@ -56,4 +64,4 @@ class RecordError(KVCacheError):
 
 
 class StateError(KVCacheError):
-    """The state file is of another version, damaged, or held by another process."""
+    """The state file is damaged, of another version, or in use by another process."""

@@ -161,11 +161,11 @@ def test_the_demo_runs_with_nothing_but_a_folder_for_temporary_files(
 
 WEB = {
     "plain": ("", "healthy"),
-    "password": ("basic_auth_users: {{prometheus: '{hash}'}}\n", "answers those who have a password"),
+    "password": ("basic_auth_users: {{prometheus: '{hash}'}}\n", "healthy: asks for a password"),
     "tls": ("tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n", "healthy"),
     "certificate": (
         f"tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n{CLIENT_AUTH}",
-        "answers those who show a client certificate",
+        "healthy: asks for a client certificate",
     ),
 }
 
@@ -197,7 +197,7 @@ def test_it_serves_and_its_health_check_knows(kind: str, image: Image, net: Netw
     folder.mkdir()
     with closing(engine), container(folder, image, net, arguments, mounts) as running:
         check = image.config["Healthcheck"]["Test"][1:]
-        wait_until("listening", lambda: "listens on" in running.log.read_text())
+        wait_until("listening", lambda: "is listening on" in running.log.read_text())
         checked = running.execute(*check)
         assert (checked.returncode, checked.stdout) == (0, f"{answer}\n"), checked.stderr
         if kind == "plain":
@@ -233,7 +233,7 @@ def test_the_docker_command_of_the_guide(image: Image, net: Network, tmp_path: P
     memory = int(options.memory.removesuffix("m")) << 20
     process = Process(image.command, image.config["Env"], mounts, memory=memory)
     with closing(Container(folder, image, process, net)) as running:
-        wait_until("listening", lambda: "listens on" in running.log.read_text())
+        wait_until("listening", lambda: "is listening on" in running.log.read_text())
         assert running.execute("kvcache-exporter", "healthy").stdout == "healthy\n"
         running.kill(signal.SIGHUP)
         wait_until("the reload", lambda: "configuration reloaded" in running.log.read_text())

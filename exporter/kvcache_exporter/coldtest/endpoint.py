@@ -17,7 +17,8 @@ from urllib3.response import BaseHTTPResponse
 from kvcache_exporter import __version__
 from kvcache_exporter.coldtest.load import Messages
 from kvcache_exporter.coldtest.stream import Reply, RequestError, read_reply
-from kvcache_exporter.errors import ConfigError, KVCacheError
+from kvcache_exporter.config import split_server_url
+from kvcache_exporter.errors import KVCacheError, UsageError
 from kvcache_exporter.scrape.transport import Attempt, open_pool
 
 _ASK_SECONDS = 10.0
@@ -35,20 +36,19 @@ class Endpoint:
 
     @classmethod
     def at(cls, url: str, key_file: Path | None, *, plain_http: bool) -> "Endpoint":
-        """Raises ConfigError for what is no address, and for one that would show the key to all."""
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError([f"--url {parts.hostname or url}: expected http://HOST or https://HOST"])
+        """Raises UsageError for a malformed URL, and for one that would send the key in the clear."""
+        try:
+            parts = split_server_url(url)
+        except ValueError as error:
+            raise UsageError(f"--url: {error}") from None
         if parts.username or parts.password:
-            raise ConfigError(
-                [f"--url: credentials for {parts.hostname} do not belong there: --api-key-file"]
-            )
+            raise UsageError(f"--url: found credentials for {parts.hostname}; give them by --api-key-file")
         if parts.query or parts.fragment:
-            raise ConfigError([f"--url: expected the address of {parts.hostname} without ? and #"])
+            raise UsageError(f"--url: expected the address of {parts.hostname} without ? and #")
         found = cls(url.rstrip("/").removesuffix("/v1"), _key(key_file))
         if found.key and parts.scheme == "http" and not found.is_local and not plain_http:
             clear = "the API key would cross the network in the clear"
-            raise ConfigError([f"--url {url}: {clear}: use https, or --allow-plain-http"])
+            raise UsageError(f"--url {url}: {clear}: use https, or --allow-plain-http")
         return found
 
     @property
@@ -67,7 +67,7 @@ class Endpoint:
 def _key(path: Path | None) -> str:
     key = path.read_text().strip() if path else ""
     if path and (not key or not key.isascii() or not key.isprintable()):
-        raise ConfigError([f"--api-key-file {path}: expected the key on one line"])
+        raise UsageError(f"--api-key-file {path}: expected the key on one line, in ASCII")
     return key
 
 
@@ -208,7 +208,7 @@ def choose_model(endpoint: Endpoint, wanted: str) -> Model:
     if len(fitting) == 1 or (fitting and wanted):
         return fitting[0]
     names = ", ".join(model.id for model in models[:20]) or "none"
-    raise ConfigError([f"--model {wanted or 'is needed'}: {endpoint.url} serves {names}"])
+    raise UsageError(f"--model {wanted or 'is needed'}: {endpoint.url} serves {names}")
 
 
 _ADVICE = {

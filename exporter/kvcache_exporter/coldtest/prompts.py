@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from kvcache_exporter.coldtest.load import Messages
-from kvcache_exporter.errors import ConfigError
+from kvcache_exporter.errors import UsageError
 
 MAX_FILE_BYTES = 1 << 28
 
@@ -24,14 +24,14 @@ class _Line(msgspec.Struct):
 def read_prompts(path: Path) -> tuple[list[Messages], str]:
     """The prompts of a file with a JSON object on each line, and the file's SHA-256.
 
-    Raises ConfigError that names the line, never its text.
+    Raises UsageError that names the line, never its text.
     """
     if path.stat().st_size > MAX_FILE_BYTES:
-        raise ConfigError([f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB: give fewer prompts"])
+        raise UsageError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB: give fewer prompts")
     data = path.read_bytes()
     lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
     if not lines:
-        raise ConfigError([f"{path}: no prompt in it; expected {_EXPECTED} on each line"])
+        raise UsageError(f"{path}: no prompt in it; expected {_EXPECTED} on each line")
     return [_messages(path, number, line) for number, line in lines], hashlib.sha256(data).hexdigest()
 
 
@@ -47,4 +47,4 @@ def _messages(path: Path, number: int, line: bytes) -> Messages:
         return [{"role": message.role, "content": message.content} for message in found.messages]
     if found.prompt:
         return [{"role": "user", "content": found.prompt}]
-    raise ConfigError([f"{path}:{number}: expected {_EXPECTED}, contents as text"])
+    raise UsageError(f"{path}:{number}: expected {_EXPECTED}, contents as text")

@@ -7,7 +7,7 @@ import msgspec
 
 from kvcache_exporter.coldtest.figures import Phase, Recovery
 from kvcache_exporter.coldtest.load import UNIQUE, Shape
-from kvcache_exporter.errors import ConfigError
+from kvcache_exporter.errors import UsageError
 
 VERSION = 1
 MAX_ERROR_RATIO = 0.01
@@ -117,14 +117,14 @@ def encoded(result: Result) -> str:
 
 
 def read_result(path: Path) -> Result:
-    """A stored result with a warm phase; raises ConfigError."""
+    """A stored result with a warm phase; raises UsageError."""
     wrong = f"--against {path}: expected the --json output of a run that had a warm phase"
     if path.stat().st_size > _MAX_RESULT_BYTES:
-        raise ConfigError([wrong])
+        raise UsageError(wrong)
     try:
         result = msgspec.json.decode(path.read_bytes(), type=Result)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{wrong}: {error}"]) from None
+        raise UsageError(f"{wrong}: {error}") from None
     if result.version != VERSION or "warm" not in result.phases:
-        raise ConfigError([wrong])
+        raise UsageError(wrong)
     return result

@@ -12,7 +12,8 @@ def add(subparsers: Subparsers) -> None:
         "check",
         help="validate a configuration file",
         epilog="Example: kvcache-exporter check --config.file kvcache.yaml",
-        description="Prints each problem as file:line:column: path: message; exit code 2 on any.",
+        description="Validates a configuration file and the files it names. Prints every problem as "
+        "file:line:column: path: message and exits with 2 if there is any.",
     )
     add_config_arguments(parser)
     parser.set_defaults(run=run)

@@ -14,7 +14,7 @@ from kvcache_exporter.commands.coldtest_arguments import add_arguments
 from kvcache_exporter.commands.coldtest_plan import Plan, make_plan
 from kvcache_exporter.commands.coldtest_text import result_text, shape_text
 from kvcache_exporter.commands.progress import Progress
-from kvcache_exporter.errors import ConfigError
+from kvcache_exporter.errors import UsageError
 from kvcache_exporter.requests.formats.minimums import provider_caching
 
 _ENGINES = ("vllm", "sglang")
@@ -23,15 +23,18 @@ _ENGINES = ("vllm", "sglang")
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "coldtest",
-        help="measure a test endpoint before and after a restart",
+        help="measure what a restart of an engine costs its users",
         epilog="Example: kvcache-exporter coldtest --url http://127.0.0.1:8000 --shared-prefix 1000",
-        description="Sends a bounded load to a TEST endpoint (OpenAI-compatible chat completions), restarts "
-        "it, sends the same load again, and judges what users of a cold replica would wait for. It says what "
-        "it will send and asks first. Exit codes: 0 passed, 1 failed, 2 bad usage. See docs/coldtest.md.",
+        description="Sends a bounded load to a TEST endpoint (OpenAI-compatible chat completions), has it "
+        "restarted, sends the same load again, and compares how long users of the cold replica would wait. "
+        "It announces what it will send and asks first. Exit codes: 0 passed, 1 failed, 2 bad usage. See "
+        "docs/coldtest.md.",
     )
     add_arguments(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask before sending")
-    parser.add_argument("--json", action="store_true", help="one JSON object, which --against reads")
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as one JSON object, which --against reads"
+    )
     parser.set_defaults(run=run)
 
 
@@ -64,10 +67,10 @@ def _refuse_unasked(arguments: argparse.Namespace, plan: Plan) -> None:
     if sys.stdin.isatty():
         return
     if not arguments.yes:
-        raise ConfigError(["nobody to ask: standard input is no terminal; give --yes to send without asking"])
+        raise UsageError("cannot ask: standard input is not a terminal; give --yes to send without asking")
     if WARM in plan.phases and COLD in plan.phases and not arguments.restart_command:
         instead = "give --restart-command, or make two runs: --warm-only --json, then --against"
-        raise ConfigError([f"nobody to ask for the restart: standard input is no terminal; {instead}"])
+        raise UsageError(f"cannot ask for the restart: standard input is not a terminal; {instead}")
 
 
 def _announcement(endpoint: Endpoint, model: Model, plan: Plan, arguments: argparse.Namespace) -> str:

@@ -9,7 +9,7 @@ from kvcache_exporter.coldtest.prompts import read_prompts
 from kvcache_exporter.coldtest.result import Result, read_result
 from kvcache_exporter.coldtest.sequence import COLD, WARM, WARM_UP, Loads
 from kvcache_exporter.commands.coldtest_arguments import MAX_REQUESTS
-from kvcache_exporter.errors import ConfigError
+from kvcache_exporter.errors import UsageError
 
 _DEFAULTS = {"requests": 200, "concurrency": 4, "max_tokens": 16}
 _UNIQUE_SHARE = 0.2
@@ -31,7 +31,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(arguments: argparse.Namespace) -> Plan:
-    """Raises ConfigError for arguments that contradict each other, the stored run or the limits."""
+    """Raises UsageError for arguments that contradict each other, the stored run or the limits."""
     before = read_result(arguments.against) if arguments.against else None
     prompts, digest = read_prompts(arguments.prompts) if arguments.prompts else ([], "")
     shape = _same_shape(before.load, digest, arguments) if before else _new_shape(prompts, digest, arguments)
@@ -46,13 +46,13 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
         loads = Loads(shape.generated(WARM_UP), shape.generated("measure"))
     plan = Plan(shape, loads, phases, before)
     if plan.sent > MAX_REQUESTS:
-        raise ConfigError([f"--requests {shape.requests}: {plan.sent:,} in all, at most {MAX_REQUESTS:,}"])
+        raise UsageError(f"--requests {shape.requests}: {plan.sent:,} in all, at most {MAX_REQUESTS:,}")
     return plan
 
 
 def _new_shape(prompts: list[Messages], digest: str, arguments: argparse.Namespace) -> Shape:
     if not prompts and not arguments.shared_prefix:
-        raise ConfigError(["give --prompts FILE, or --shared-prefix N for a load that is made up"])
+        raise UsageError("no load: give --prompts FILE, or --shared-prefix N for a generated one")
     requests = _given(arguments.requests, _DEFAULTS["requests"])
     warm_up = max(CYCLE, requests // 4)
     if prompts:
@@ -60,9 +60,9 @@ def _new_shape(prompts: list[Messages], digest: str, arguments: argparse.Namespa
         warm_up = len(prompts) // 5
         most = len(prompts) - warm_up
         if arguments.requests and arguments.requests > most:
-            raise ConfigError([
+            raise UsageError(
                 f"--requests {arguments.requests}: without the warm-up the file has {most} prompts"
-            ])  # fmt: skip
+            )
         requests = _given(arguments.requests, most)
     return Shape(
         requests=requests,
@@ -81,10 +81,10 @@ def _same_shape(shape: Shape, digest: str, arguments: argparse.Namespace) -> Sha
         stored, given = getattr(shape, name), getattr(arguments, name)
         if given not in (None, stored):
             option = f"--{name.replace('_', '-')}"
-            raise ConfigError([f"{option} {given}: --against has {stored}; leave it out to send the same"])
+            raise UsageError(f"{option} {given}: --against has {stored}; leave it out to send the same")
     if digest != shape.prompts_sha256:
         wanted = "the file of prompts that the run of --against had" if shape.prompts_sha256 else "no file"
-        raise ConfigError([f"--prompts: expected {wanted}"])
+        raise UsageError(f"--prompts: expected {wanted}")
     return shape
 
 

@@ -13,7 +13,6 @@ from kvcache_exporter.commands import logs
 from kvcache_exporter.commands.arguments import Subparsers, duration
 from kvcache_exporter.demo.answers import answers
 from kvcache_exporter.demo.playback import EngineServer, LogWriter, load_recording
-from kvcache_exporter.errors import KVCacheError
 from kvcache_exporter.pages import ExporterPages
 from kvcache_exporter.web import WebServer, web_server
 
@@ -31,26 +30,40 @@ _LINE_EVERY = 5.0
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "demo",
-        help="play a real recording through the exporter",
+        help="try it: play a recording of real engines through the exporter",
         epilog="Example: kvcache-exporter demo --duration 20s",
-        description="Plays a shipped recording of vLLM and SGLang under load through the real exporter, "
-        "serves its metrics and shows the answers to the four questions as they move.",
+        description="Plays a recording of vLLM and SGLang under load, which comes with the package, through "
+        "the real exporter, serves its metrics and shows the answers to the four questions as they change.",
     )
-    parser.add_argument("--duration", type=duration, metavar="T", help="such as 20s (default: to the end)")
     parser.add_argument(
-        "--speed", type=float, default=4.0, metavar="X", help="times recorded time (default 4)"
+        "--duration",
+        type=duration,
+        metavar="T",
+        help="stop after this long, such as 20s (default: at the end)",
+    )
+    parser.add_argument(
+        "--speed",
+        type=_speed,
+        default=4.0,
+        metavar="X",
+        help="how many times faster than real time (default 4)",
     )
     parser.add_argument(
         "--web.listen-address", dest="listen", default="127.0.0.1:9409", metavar="HOST:PORT",
-        help="default 127.0.0.1:9409",
+        help="where to listen (default 127.0.0.1:9409)",
     )  # fmt: skip
     logs.add_arguments(parser)
     parser.set_defaults(run=run, log_level="error")
 
 
+def _speed(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+
+
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.speed <= 0:
-        raise KVCacheError(f"--speed {arguments.speed:g}: expected more than 0")
     logs.configure(arguments)
     engines = load_recording()
     started = time.monotonic()

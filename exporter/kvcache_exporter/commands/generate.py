@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.direct import direct_rules
-from kvcache_exporter.errors import ConfigError
+from kvcache_exporter.errors import UsageError
 
 Files = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -18,11 +18,12 @@ def add(subparsers: Subparsers) -> None:
         "generate",
         help="write the dashboards or the rules with your own settings",
         epilog="Example: kvcache-exporter generate rules --out rules --set KVCachePreemptionSpike.floor=0.1",
-        description="Writes the Grafana dashboards (JSON) or the Prometheus rules (YAML). A single file goes "
-        "to standard output unless --out is given; several go into the folder --out (default: this one).",
+        description="Writes the Grafana dashboards (JSON) or the Prometheus rules (YAML) into a folder.",
     )
     parser.add_argument("what", choices=("dashboards", "rules"), help="what to write")
-    parser.add_argument("--out", type=Path, metavar="D", help="the folder to write into; made if missing")
+    parser.add_argument(
+        "--out", type=Path, metavar="D", help="the folder, made if missing (default: the current one)"
+    )
     add_direct(parser)
     add_settings(parser)
     parser.set_defaults(run=run)
@@ -32,7 +33,7 @@ def add_direct(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--direct",
         action="store_true",
-        help="rules that also make the series of engines from their own pages, scraped without an exporter",
+        help="add rules that make the exporter's series from engine pages that Prometheus scrapes itself",
     )
 
 
@@ -44,7 +45,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=setting,
         metavar="KEY=VALUE",
-        help="change a parameter such as a threshold, a label or the data source; may be repeated",
+        help="set a parameter such as a threshold, a label or the data source; may be repeated",
     )
 
 
@@ -57,17 +58,12 @@ def setting(text: str) -> tuple[str, str]:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.direct and arguments.what != "rules":
-        raise ConfigError(
-            ["--direct: only rules can do without the exporter; boards are the same either way"]
-        )
+        raise UsageError("--direct: applies to rules only; the dashboards are the same with and without it")
     made = (
         dashboards(arguments.settings)
         if arguments.what == "dashboards"
         else rules(arguments.settings, direct=arguments.direct)
     )
-    if len(made) == 1 and arguments.out is None:
-        print(*made.values(), end="")
-        return 0
     folder = arguments.out or Path()
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in made.items():
@@ -94,7 +90,7 @@ def _made(files: Files, settings: list[tuple[str, str]]) -> Mapping[str, str]:
     try:
         return files(dict(settings))
     except ValueError as error:
-        raise ConfigError([f"--set: {error}"]) from error
+        raise UsageError(f"--set: {error}") from error
 
 
 def _write(path: Path, text: str) -> str:

@@ -1,4 +1,4 @@
-"""`healthy`: asks the exporter on this machine whether it answers; for health checks of containers."""
+"""`healthy`: checks that the exporter on this machine answers; for health checks of containers."""
 
 import argparse
 import http.client
@@ -15,17 +15,17 @@ _PATH = "/-/healthy"
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "healthy",
-        help="ask whether the exporter on this machine answers",
+        help="check that the exporter on this machine answers",
         epilog="Example: kvcache-exporter healthy --web.listen-address :9409",
-        description="Asks the exporter on this machine for /-/healthy, over TLS if it wants that; exit code "
-        "1 if there is no answer. That it asks for a password or a client certificate is an answer, too.",
+        description="Requests /-/healthy from the exporter on this machine, over TLS if it uses that. Exits "
+        "with 1 if there is no answer. A request for a password or a client certificate counts as an answer.",
     )
     parser.add_argument(
         "--web.listen-address", dest="listen", default=DEFAULT_ADDRESS, metavar="HOST:PORT",
-        help="as given to serve (default :9409)",
+        help="the address that serve listens on (default :9409)",
     )  # fmt: skip
     parser.add_argument(
-        "--timeout", type=duration, default=3.0, metavar="T", help="for one answer (default 3s)"
+        "--timeout", type=duration, default=3.0, metavar="T", help="how long to wait (default 3s)"
     )
     parser.set_defaults(run=run)
 
@@ -47,13 +47,13 @@ def ask(host: str, port: int, timeout: float) -> str:
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise KVCacheError(
-            f"{host}:{port}: no answer from {_PATH}: {reason}; is the exporter running, and is this what "
-            "--web.listen-address of serve says?"
+            f"{host}:{port}: no answer from {_PATH}: {reason}; check that the exporter runs, and that "
+            "--web.listen-address is the same as that of serve"
         ) from error
 
 
 def _get_over_tls(host: str, port: int, timeout: float) -> str:
-    # The certificate carries the name the world knows, not this machine's; nothing secret is sent.
+    # The certificate is for the public name, not for this address, and nothing secret is sent.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
@@ -61,7 +61,7 @@ def _get_over_tls(host: str, port: int, timeout: float) -> str:
     try:
         return _get(connection)
     except (ssl.SSLError, ConnectionError):
-        return "answers those who show a client certificate"
+        return "healthy: asks for a client certificate"
 
 
 def _get(connection: http.client.HTTPConnection) -> str:
@@ -71,7 +71,7 @@ def _get(connection: http.client.HTTPConnection) -> str:
     finally:
         connection.close()
     if status == http.HTTPStatus.UNAUTHORIZED:
-        return "answers those who have a password"
+        return "healthy: asks for a password"
     if status != http.HTTPStatus.OK:
         raise http.client.HTTPException(f"status {status}")
     return "healthy"

@@ -1,4 +1,4 @@
-"""`inspect`: what the exporter makes of one page, and what it looked for in vain."""
+"""`inspect`: shows what the exporter makes of one page, and which families it did not find."""
 
 import argparse
 import re
@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from kvcache_exporter.commands.arguments import Subparsers
+from kvcache_exporter.config import split_server_url
 from kvcache_exporter.engines import ENGINES
-from kvcache_exporter.errors import KVCacheError
+from kvcache_exporter.errors import KVCacheError, UsageError
 from kvcache_exporter.exposition import exposition
 from kvcache_exporter.scrape.collector import TargetCollector
 from kvcache_exporter.scrape.fetch import Fetcher
@@ -22,13 +22,17 @@ _ADDRESS = re.compile(r"[\w.-]+:\d+")
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "inspect",
-        help="show what the exporter makes of one page",
+        help="show what the exporter makes of one engine's metrics page",
         epilog="Example: kvcache-exporter inspect http://10.0.0.1:8000/metrics",
-        description="Reads one page and prints our exposition of it on standard output, and a table of what "
-        "was found, missing and deprecated on standard error.",
+        description="Reads one metrics page and prints the exporter's metrics made from it on standard "
+        "output, and which families were found, missing and deprecated on standard error.",
     )
     parser.add_argument("page", metavar="URL_OR_FILE", help="an engine's metrics URL, a file, or - for stdin")
-    parser.add_argument("--engine", choices=[engine.name for engine in ENGINES], help="default: recognise it")
+    parser.add_argument(
+        "--engine",
+        choices=[engine.name for engine in ENGINES],
+        help="which engine the page is from (default: recognised from the page)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -47,7 +51,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read(page: str) -> tuple[str, bytes]:
     if page.startswith(("http://", "https://")):
-        return urlsplit(page).netloc.rpartition("@")[2], Fetcher(page, timeout=10.0).fetch()
+        try:
+            netloc = split_server_url(page).netloc
+        except ValueError as error:
+            raise UsageError(f"URL_OR_FILE: {error}") from None
+        return netloc.rpartition("@")[2], Fetcher(page, timeout=10.0).fetch()
     if page == "-":
         return "stdin", sys.stdin.buffer.read()
     try:
@@ -66,7 +74,7 @@ def _table(plan: Plan, collector: TargetCollector) -> Iterator[str]:
     for sample in collector.samples:
         series[sample.metric.name] = series.get(sample.metric.name, 0) + 1
     yield f"engine       {plan.engine.name}"
-    yield f"hit rate     {_basis(plan)}"
+    yield f"hit basis    {_basis(plan)}"
     yield f"ranks        {', '.join(key.rank or '-' for key in plan.keys)}"
     yield f"models       {', '.join(sorted({key.model_name for key in plan.keys})) or '-'}"
     yield f"missing      {', '.join(plan.missing) or 'none'}"
@@ -78,5 +86,5 @@ def _table(plan: Plan, collector: TargetCollector) -> Iterator[str]:
 
 def _basis(plan: Plan) -> str:
     if not plan.engine.serves:
-        return "none of its own: it stands beside engines"
-    return f"from {plan.basis or 'nothing: this page has no pair of counters for it'}"
+        return "none: this is not an engine, but runs beside engines"
+    return plan.basis or "none: this page has no pair of counters to make one from"

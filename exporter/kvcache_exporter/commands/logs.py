@@ -15,14 +15,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="log_level",
         choices=LEVELS,
         default="info",
-        help="least level of its log",
+        help="lowest level that is logged (default %(default)s)",
     )
     parser.add_argument(
         "--log.format",
         dest="log_format",
         choices=("logfmt", "json"),
         default="logfmt",
-        help="form of its log",
+        help="format of the log (default %(default)s)",
     )
 
 

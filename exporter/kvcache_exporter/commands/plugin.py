@@ -1,4 +1,4 @@
-"""`plugin`: writes what runs inside vLLM as a folder or one archive, for images nobody rebuilds."""
+"""`plugin`: writes the vLLM plugin as a folder or an archive, for images that you do not build yourself."""
 
 import argparse
 import sys
@@ -33,14 +33,16 @@ _DIST_INFO = f"kvcache_exporter-{__version__}.dist-info"
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "plugin",
-        help="write the vLLM plugin as a folder or an archive to put on the engine's PYTHONPATH",
+        help="write the vLLM plugin, to mount into the engine",
         epilog="Example: kvcache-exporter plugin --out kvcache-plugin.zip",
         description="Writes the plugin that counts requests and time to first token by cache outcome inside "
-        "vLLM: a folder, or one file if the name ends in .zip (fits a ConfigMap). Put it on the engine's "
-        "PYTHONPATH; nothing else is needed. In an image that you build, installing kvcache-exporter does "
-        "the same.",
+        "vLLM: a folder, or one file if the name ends in .zip (small enough for a ConfigMap). Put it on the "
+        "engine's PYTHONPATH; nothing else is needed. In an image that you build, install kvcache-exporter "
+        "instead.",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="D", help="the folder, or a file D.zip")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="D", help="the folder, or a file whose name ends in .zip"
+    )
     parser.set_defaults(run=run)
 
 

@@ -1,4 +1,4 @@
-"""`publish`: brings the boards to Grafana and the rules to a ruler or plain Prometheus; only what changed."""
+"""`publish`: pushes the boards to Grafana and the rules to a ruler or plain Prometheus; only what changed."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.commands.generate import add_direct, add_settings, dashboards, rules
-from kvcache_exporter.errors import ConfigError
+from kvcache_exporter.errors import UsageError
 from kvcache_exporter.publish import prometheus
 from kvcache_exporter.publish.changes import Change
 from kvcache_exporter.publish.client import Client
@@ -22,9 +22,9 @@ TOKEN_VARIABLE = "KVCACHE_TOKEN"  # noqa: S105 -- the name of a variable
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "publish",
-        help="push the dashboards or the rules; only what changed",
+        help="push the dashboards to Grafana, the rules to Mimir or Prometheus",
         description="Pushes the dashboards to Grafana, or the rules to Mimir, Cortex or plain Prometheus. "
-        "A second run changes nothing. --dry-run shows what would change.",
+        "Only what differs is written, so a second run changes nothing. --dry-run shows what would change.",
     )
     kinds = parser.add_subparsers(required=True, metavar="grafana|mimir|prometheus")
     _add_grafana(kinds)
@@ -40,9 +40,17 @@ def _add_grafana(kinds: Subparsers) -> None:
         description="Pushes the dashboards over Grafana's HTTP API; only those that differ are written.",
     )
     _add_server(parser, "https://grafana.example.com")
-    parser.add_argument("--folder", default="", metavar="F", help="uid or title; made if missing")
     parser.add_argument(
-        "--datasource", default="", metavar="UID_OR_NAME", help="the Prometheus data source boards open with"
+        "--folder",
+        default="",
+        metavar="F",
+        help="uid or title of the folder, made if missing (default: root)",
+    )
+    parser.add_argument(
+        "--datasource",
+        default="",
+        metavar="UID_OR_NAME",
+        help="the Prometheus data source that the dashboards open with (default: Grafana's default)",
     )
     parser.set_defaults(run=_grafana)
 
@@ -52,12 +60,16 @@ def _add_mimir(kinds: Subparsers) -> None:
         "mimir",
         help="the rules, over the ruler API of Mimir or Cortex",
         epilog="Example: kvcache-exporter publish mimir --url https://mimir.example.com/prometheus --dry-run",
-        description="Pushes the rules over the ruler API of Mimir or Cortex; only groups that differ.",
+        description="Pushes the rules over the ruler API of Mimir or Cortex; only groups that differ are "
+        "written.",
     )
     _add_server(parser, "https://mimir.example.com/prometheus")
-    parser.add_argument("--tenant", default="", metavar="ID", help="sent as X-Scope-OrgID")
+    parser.add_argument("--tenant", default="", metavar="ID", help="the tenant, sent as X-Scope-OrgID")
     parser.add_argument(
-        "--namespace", default=NAMESPACE, help=f"the rules' namespace, theirs alone (default {NAMESPACE})"
+        "--namespace",
+        default=NAMESPACE,
+        metavar="N",
+        help=f"the ruler namespace that holds these rules and no others (default {NAMESPACE})",
     )
     add_direct(parser)
     parser.set_defaults(run=_mimir)
@@ -68,10 +80,13 @@ def _add_prometheus(kinds: Subparsers) -> None:
         "prometheus",
         help="the rules, into a file or folder that Prometheus reads",
         epilog="Example: kvcache-exporter publish prometheus --file /etc/prometheus/rules/kvcache.yaml",
-        description="Writes the rules into a file or folder that Prometheus reads, and has them loaded.",
+        description="Writes the rules into a file or folder that Prometheus reads and, with --reload-url, "
+        "makes Prometheus load them.",
     )
     parser.add_argument("--file", type=Path, required=True, metavar="PATH", help="a .yaml file or a folder")
-    parser.add_argument("--reload-url", metavar="U", help="Prometheus' address; POST /-/reload is sent to it")
+    parser.add_argument(
+        "--reload-url", metavar="U", help="Prometheus' address, to which POST /-/reload is sent afterwards"
+    )
     _add_token(parser)
     _add_changes(parser)
     add_direct(parser)
@@ -79,17 +94,20 @@ def _add_prometheus(kinds: Subparsers) -> None:
 
 
 def _add_server(parser: argparse.ArgumentParser, example: str) -> None:
-    parser.add_argument("--url", required=True, metavar="U", help=f"such as {example}")
+    parser.add_argument("--url", required=True, metavar="U", help=f"the server's address, such as {example}")
     _add_token(parser)
     _add_changes(parser)
 
 
 def _add_token(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--token-file", type=Path, metavar="T", help=f"holds the token; else it is in {TOKEN_VARIABLE}"
+        "--token-file",
+        type=Path,
+        metavar="T",
+        help=f"file with the token (default: the environment variable {TOKEN_VARIABLE})",
     )
     parser.add_argument(
-        "--user", default="", help="basic authentication as this user, with the token as password"
+        "--user", default="", metavar="NAME", help="use basic authentication with the token as the password"
     )
 
 
@@ -131,7 +149,7 @@ def _token(path: Path | None) -> str:
     token = (os.environ.get(TOKEN_VARIABLE, "") if path is None else path.read_text()).strip()
     where = TOKEN_VARIABLE if path is None else f"--token-file {path}"
     if (path and not token) or not token.isascii() or not token.isprintable():
-        raise ConfigError([f"{where}: expected the token on one line"])
+        raise UsageError(f"{where}: expected the token on one line, in ASCII")
     return token
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvcache_exporter.commands.arguments import Subparsers
-from kvcache_exporter.commands.report import add_format_arguments, decoded
-from kvcache_exporter.errors import RecordError
+from kvcache_exporter.commands.report import add_format_arguments, decoded, format_advice
+from kvcache_exporter.errors import KVCacheError, RecordError
 from kvcache_exporter.model import Aggregate, RequestRecord, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit, classify
@@ -19,35 +19,35 @@ def add(subparsers: Subparsers) -> None:
         "records",
         help="print the normalised records of a usage log",
         epilog="Example: kvcache-exporter records usage.jsonl.gz --json",
-        description="Prints one normalised request record per line; what is no request record is counted by "
-        "reason on standard error.",
+        description="Prints one normalised request record per line. Lines without one are counted by reason "
+        "on standard error; if no line has one, the exit code is 1.",
     )
-    parser.add_argument("file", metavar="FILE", help="a usage log, .gz too, or - for standard input")
+    parser.add_argument("file", metavar="FILE", help="a usage log, plain or gzipped, or - for standard input")
     add_format_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per record")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    left_out: Counter[str] = Counter()
+    failed, skipped, shown = Counter[str](), Counter[str](), 0
     show = _json_line if arguments.json else _text_line
     for entries in decoded(arguments.file, arguments):
-        left_out.update(reason for entry in entries if (reason := _reason(entry)))
+        failed.update(entry.reason for entry in entries if isinstance(entry, RecordError))
+        skipped.update(entry.reason for entry in entries if isinstance(entry, Skipped))
         for record in _records(entries):
             print(show(arguments.file, record))
+            shown += 1
     sys.stdout.flush()
-    if left_out:
-        counts = ", ".join(f"{count} x {reason}" for reason, count in left_out.most_common())
+    if failed or skipped:
+        counts = ", ".join(f"{count} x {reason}" for reason, count in (failed + skipped).most_common())
         print(f"{arguments.file}: no record: {counts}", file=sys.stderr)
+    if failed and not (shown or skipped):
+        raise KVCacheError(f"{arguments.file}: no request record found; {format_advice(arguments)}")
     return 0
 
 
 def _records(entries: list[Entry]) -> Iterator[RequestRecord | Aggregate]:
     return (entry for entry in entries if isinstance(entry, RequestRecord | Aggregate))
-
-
-def _reason(entry: Entry) -> str:
-    return entry.reason if isinstance(entry, RecordError | Skipped) else ""
 
 
 def _fields(source: str, record: RequestRecord | Aggregate) -> dict[str, object]:

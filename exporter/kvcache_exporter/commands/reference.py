@@ -41,7 +41,7 @@ def _subcommands(command: argparse.ArgumentParser) -> Iterator[argparse.Argument
 def _row(action: argparse.Action) -> str:
     name = " ".join(filter(None, (", ".join(action.option_strings), _value(action))))
     needed = " (required)" if action.required and action.option_strings else ""
-    return f"| `{name}`{needed} | {_text(action.help)} |\n"
+    return f"| `{name}`{needed} | {_text((action.help or '') % vars(action))} |\n"
 
 
 def _text(plain: str | None) -> str:

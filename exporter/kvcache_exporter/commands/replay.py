@@ -29,18 +29,24 @@ _WINDOW = "window"
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "replay",
-        help="feed a recording through the exporter and print what it makes of it",
+        help="feed a recording of your own through the exporter and print the metrics",
         epilog="Example: kvcache-exporter replay recorded-pages --json --window 1m",
-        description="Feeds recorded pages (*_<unixtime>.prom, in time order; a folder of folders is several "
-        "targets) and usage logs (files in logs/ and export/) through the real pipeline under a virtual "
-        "clock. Prints the final exposition or, with --json, one line per page.",
+        description="Feeds recorded pages (*_<unixtime>.prom, in time order; one folder for each target) and "
+        "usage logs (files in logs/ and export/) through the real pipeline under a virtual clock. Prints the "
+        "final metrics or, with --json, one line per page.",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the recording")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the recording")
     parser.add_argument("--json", action="store_true", help="one JSON object per page")
     parser.add_argument(
-        "--window", type=duration, default=300.0, metavar="5m", help="length of the window (default 5m)"
+        "--window",
+        type=duration,
+        default=300.0,
+        metavar="T",
+        help="window of the ratios of --json (default 5m)",
     )
-    parser.add_argument("--cold", action="store_true", help="a table of cold starts against warm time")
+    parser.add_argument(
+        "--cold", action="store_true", help="print a table that compares each cold start with the warm time"
+    )
     parser.set_defaults(run=run)
 
 

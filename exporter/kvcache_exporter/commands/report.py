@@ -28,17 +28,19 @@ def add(subparsers: Subparsers) -> None:
         "report",
         help="answer the four questions from usage logs alone",
         epilog="Example: kvcache-exporter report usage.jsonl.gz --group-by metadata.route",
-        description="Reads whole log files (.gz too, - for standard input) and answers the four questions: "
-        "token- and request-weighted hit rates, exact TTFT quantiles by outcome, writes against reads, the "
-        "coldest five minutes; then the groups, those with most uncached tokens first.",
+        description="Reads whole log files and answers the four questions: token- and request-weighted hit "
+        "rates, exact TTFT quantiles by outcome, tokens written and read back, and the coldest five minutes; "
+        "then the groups, those with the most uncached tokens first.",
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a usage log, .gz too, or -")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a usage log, plain or gzipped, or - for standard input"
+    )
     add_format_arguments(parser)
     parser.add_argument(
         "--prices",
         type=Path,
         metavar="F",
-        help="price table in LiteLLM's field names; adds cost and what the cache saved",
+        help="a price table with LiteLLM's field names; adds costs and what the cache saved",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
@@ -46,28 +48,32 @@ def add(subparsers: Subparsers) -> None:
 
 def add_format_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--format", type=_format, default="auto", metavar="F", help=f"{', '.join(_NAMES)} (default auto)"
+        "--format",
+        type=_format,
+        default="auto",
+        metavar="F",
+        help=f"one of {', '.join(_NAMES)} (default auto)",
     )
     parser.add_argument(
         "--group-by",
         default="",
         type=_group_by,
         metavar="P",
-        help="dotted path of the field that names the group, or a template such as {team}/{metadata.route}",
+        help="group requests by a field, given as a dotted path or as a template: {team}/{metadata.route}",
     )
     parser.add_argument(
         "--length-bands",
         default=(),
         type=_length_bands,
         metavar="N,N",
-        help="prompt lengths, in tokens, that split every group into bands, such as 1024,8192",
+        help="split every group at these prompt lengths in tokens, such as 1024,8192",
     )
 
 
 def _format(text: str) -> str:
     if text not in _NAMES:
         raise argparse.ArgumentTypeError(
-            f"there is no format {quote(text)}{did_you_mean(text, _NAMES)}; --help lists them"
+            f"unknown format {quote(text)}{did_you_mean(text, _NAMES) or '; --help lists them'}"
         )
     return text
 
@@ -128,8 +134,11 @@ def _nothing(arguments: argparse.Namespace, report: Report) -> str:
     reasons = ", ".join(f"{n} x {reason}" for reason, n in report.failures.most_common())
     if not reasons:
         return f"{', '.join(arguments.files)}: empty, so there is nothing to report"
+    return f"{', '.join(arguments.files)}: no request record found ({reasons}); {format_advice(arguments)}"
+
+
+def format_advice(arguments: argparse.Namespace) -> str:
+    """What to do about a file without any record."""
     if arguments.format == "auto":
-        advice = "no known format fits; name one with --format, docs/logs.md lists them"
-    else:
-        advice = f"is it really {arguments.format}?"
-    return f"{', '.join(arguments.files)}: no request record found ({reasons}); {advice}"
+        return "no known format fits; name one with --format (docs/logs.md lists them)"
+    return f"check that the format is {arguments.format}"

@@ -23,7 +23,8 @@ def add(subparsers: Subparsers) -> None:
         "serve",
         help="run the exporter",
         epilog="Example: kvcache-exporter serve --config.file kvcache.yaml",
-        description="Runs the exporter. SIGHUP and POST /-/reload load the configuration again.",
+        description="Runs the exporter until SIGTERM or Ctrl-C. SIGHUP and POST /-/reload reload the "
+        "configuration; a file with errors leaves the old one in force.",
     )
     add_config_arguments(parser)
     parser.add_argument(
@@ -31,20 +32,20 @@ def add(subparsers: Subparsers) -> None:
         dest="listen",
         default=DEFAULT_ADDRESS,
         metavar="HOST:PORT",
-        help="default :9409",
+        help="where to listen (default :9409, on all interfaces)",
     )
     parser.add_argument(
         "--web.config.file",
         dest="web_config",
         type=Path,
         metavar="W",
-        help="TLS and basic auth, in the format of the Prometheus exporter toolkit",
+        help="file with TLS and basic auth settings, in the format of Prometheus' exporter-toolkit",
     )
     parser.add_argument(
         "--web.open-probes",
         dest="open_probes",
         action="store_true",
-        help="answer /-/healthy and /-/ready without a password, as a kubelet has none",
+        help="answer /-/healthy and /-/ready without a password, for a kubelet's probes",
     )
     logs.add_arguments(parser)
     parser.set_defaults(run=run)
@@ -57,14 +58,14 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="F",
-        help="the configuration, see docs/configuration.md",
+        help="the configuration file (docs/configuration.md)",
     )
     parser.add_argument(
         "--shard.index",
         dest="shard_index",
         type=shard_index,
         metavar="N",
-        help="overrides shard.index: a number, or the name of a StatefulSet's pod such as kvcache-exporter-2",
+        help="override shard.index: a number, or a StatefulSet pod's name such as kvcache-exporter-2",
     )
 
 
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     server = web_server(arguments.listen, pages, web_config, open_probes=arguments.open_probes)
     app.start()
     server.start()
-    log.info("kvcache-exporter %s listens on %s", __version__, server.url)
+    log.info("kvcache-exporter %s is listening on %s", __version__, server.url)
     while signals.get() == signal.SIGHUP:
         pages.reload()
     log.info("stopping")

@@ -1,6 +1,6 @@
 """The configuration file: its schema, and errors that say where, what was found and what was expected."""
 
-from kvcache_exporter.config.address import Address, is_url_path, parse_address
+from kvcache_exporter.config.address import Address, is_url_path, parse_address, split_server_url
 from kvcache_exporter.config.kafka_section import KafkaSasl, KafkaSecurity, KafkaTopics
 from kvcache_exporter.config.kubernetes_section import KubernetesDiscovery, port_problem
 from kvcache_exporter.config.labels import label_name_problem
@@ -58,4 +58,5 @@ __all__ = [
     "masked",
     "parse_address",
     "port_problem",
+    "split_server_url",
 ]

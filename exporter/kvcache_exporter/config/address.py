@@ -1,9 +1,9 @@
-"""What the address of a target may look like, wherever it is written."""
+"""Addresses of targets and URLs of servers, checked the same way wherever they are written."""
 
 import ipaddress
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 EXPECTED = "an address such as 10.0.0.1:8000, [::1]:8000 or http://10.0.0.1:8000/metrics"
 
@@ -39,6 +39,22 @@ def parse_address(text: str) -> Address:
     if "://" in text:
         return _parse_url(text)
     return _host_port(text, text)
+
+
+def split_server_url(text: str) -> SplitResult:
+    """The parts of an http(s) URL, its port checked.
+
+    Raises ValueError with a message that says what is wrong and never repeats a password.
+    """
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        shown = text.rpartition("@")[2][:80]
+        raise ValueError(f'found "{shown}", expected http://HOST or https://HOST, with or without a port')
+    return parts
 
 
 def is_url_path(text: str) -> bool:

@@ -11,8 +11,8 @@ from kvcache_exporter.config.source_sections import EventSource, RequestSource
 from kvcache_exporter.config.target_sections import TargetGroup
 
 NOTHING_TO_DO = (
-    "found neither targets nor requests, so there is nothing to do; add targets (engines to scrape), "
-    'for example targets: [{static: ["localhost:8000"]}], or requests (usage logs to read)'
+    "found nothing to do; add targets (engines to scrape), for example "
+    'targets: [{static: ["localhost:8000"]}], or requests (usage logs to read), events or probe'
 )
 
 

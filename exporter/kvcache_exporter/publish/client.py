@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import responses
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 
-from kvcache_exporter.errors import KVCacheError
+from kvcache_exporter.config import split_server_url
+from kvcache_exporter.errors import KVCacheError, UsageError
 
 RETRIED = (429, 500, 502, 503, 504)
 _ATTEMPTS = 5
@@ -21,33 +21,33 @@ _LONGEST_MESSAGE = 400
 _ADVICE = {
     400: "the server refused the content",
     401: "the token is missing, wrong or expired: give --token-file or set KVCACHE_TOKEN",
-    403: "the token lacks the permission for this: give its account the right to read and write here",
-    404: "there is no such thing at this address: check --url and whether this API is enabled",
-    405: "this address does not take this request: check --url and whether this API is enabled",
+    403: "the token lacks permission: let its account read and write here",
+    404: "nothing is found at this address: check --url and whether this API is enabled",
+    405: "this address does not accept the request: check --url and whether this API is enabled",
     409: "it exists already",
-    412: "changed by someone else meanwhile, or the name is taken: run with --dry-run to see what is there",
+    412: "it was changed by someone else meanwhile, or the name is taken: see what is there with --dry-run",
     422: "the server refused the content",
-    429: "the server asks for fewer requests and did not relent: try later",
+    429: "the server still asks for fewer requests: try again later",
 }
 
 
 class PublishError(KVCacheError):
-    """What was to be published did not get there; says what the server answered and what to do."""
+    """Something could not be published; says what the server answered and what to do."""
 
 
 class ApiError(PublishError):
-    """An answer that is no success; `status` is its HTTP status, `text` the server's own words."""
+    """The server answered with an error; `status` is the HTTP status, `text` the server's message."""
 
     def __init__(self, status: int, request: str, text: str) -> None:
         named = f"{status} {responses.get(status, '')}".strip()
         advice = _ADVICE.get(status, "the server failed" if status >= 500 else "unexpected answer")
-        super().__init__(f"{request}: {named}: {advice}" + (f" (it says: {text})" if text else ""))
+        super().__init__(f"{request}: {named}: {advice}" + (f" (the server says: {text})" if text else ""))
         self.status = status
         self.text = text
 
 
 class _Authorization(requests.auth.AuthBase):
-    """Always set, so that requests looks for nothing in ~/.netrc."""
+    """Always set, so that requests does not look into ~/.netrc."""
 
     def __init__(self, token: str, user: str) -> None:
         self._basic = requests.auth.HTTPBasicAuth(user, token) if user else None
@@ -73,13 +73,12 @@ class Client:
         headers: dict[str, str] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise PublishError(f"--url {parts.hostname or url}: expected http://HOST or https://HOST")
+        try:
+            parts = split_server_url(url)
+        except ValueError as error:
+            raise UsageError(f"--url: {error}") from None
         if parts.username or parts.password:
-            raise PublishError(
-                f"--url: credentials for {parts.hostname} do not belong there: use --token-file"
-            )
+            raise UsageError(f"--url: found credentials for {parts.hostname}; give them by --token-file")
         self.url = url.rstrip("/")
         self._token = token
         self._sleep = sleep
@@ -96,7 +95,7 @@ class Client:
     def send(
         self, method: str, path: str, *, retried: Collection[int] = RETRIED, **options: Any
     ) -> requests.Response:
-        """A successful answer; anything else raises ApiError, no answer at all PublishError."""
+        """A successful answer; raises ApiError for any other, PublishError if there is none."""
         pause = _FIRST_PAUSE
         for left in reversed(range(_ATTEMPTS)):
             try:

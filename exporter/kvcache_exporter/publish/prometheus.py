@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from kvcache_exporter.errors import UsageError
 from kvcache_exporter.publish.changes import Change, named_differences
 from kvcache_exporter.publish.client import ApiError, Client, PublishError
 from kvcache_exporter.publish.mimir import groups_of
@@ -22,7 +23,9 @@ def write(path: Path, files: Mapping[str, str], *, dry_run: bool = False) -> lis
     if path.is_dir():
         return [_write(path / name, text, dry_run=dry_run) for name, text in files.items()]
     if path.suffix not in _YAML:
-        raise PublishError(f"--file {path}: expected an existing folder or a file ending in .yaml or .yml")
+        raise UsageError(f"--file {path}: expected an existing folder or a file ending in .yaml or .yml")
+    if not path.parent.is_dir():
+        raise UsageError(f"--file {path}: there is no folder {path.parent}; create it first")
     text = yaml.safe_dump({"groups": groups_of(files)}, sort_keys=False, allow_unicode=True, width=1000)
     return [_write(path, text, dry_run=dry_run)]
 
@@ -63,7 +66,11 @@ def _named(text: str) -> list[tuple[str, object]]:
 
 def _replace(path: Path, text: str) -> None:
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        # The name of the temporary file would only confuse.
+        raise OSError(error.errno, error.strerror, str(path.parent)) from error
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)

@@ -1,6 +1,5 @@
 """What each path answers. To add one, write its method and its line in `ROUTES`."""
 
-import logging
 import zlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -9,8 +8,6 @@ from urllib.parse import parse_qs, urlsplit
 from kvcache_exporter.errors import ProbeError
 from kvcache_exporter.model import Signal
 from kvcache_exporter.web.negotiation import accepts_gzip, prefers_openmetrics
-
-log = logging.getLogger(__name__)
 
 TEXT = "text/plain; charset=utf-8"
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -176,8 +173,7 @@ class Endpoints:
         reason = self._pages.reload()
         if reason is None:
             return text(200, "reloaded")
-        log.error("reload refused, the old configuration stays: %s", reason)
-        return text(500, f"not reloaded, the old configuration stays:\n{reason}")
+        return text(500, f"not reloaded, the old configuration stays in force:\n{reason}")
 
     def max_body(self, request: Request) -> int:
         """Bytes of the body that `respond` wants; 0 if none."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from kvcache_exporter.errors import ConfigError, KVCacheError
+from kvcache_exporter.errors import KVCacheError, UsageError
 from kvcache_exporter.web.application import Application
 from kvcache_exporter.web.config import WebConfig
 from kvcache_exporter.web.connection import Connection, Limits
@@ -85,7 +85,7 @@ class WebServer:
 def web_server(
     listen: str, pages: Pages, config: WebConfig | None = None, *, open_probes: bool = False
 ) -> WebServer:
-    """A bound server that `start` sets going; raises ConfigError or KVCacheError."""
+    """A server that is bound and waits for `start`; raises what `listen_on` raises."""
     endpoints = Endpoints(pages)
     return WebServer(
         listen,
@@ -120,19 +120,19 @@ def _uvicorn(application: Application, config: WebConfig, limits: Limits) -> uvi
 
 
 def parse_listen(address: str) -> tuple[str, int]:
-    """Host (empty = all interfaces) and port; raises ConfigError."""
+    """Host (empty = all interfaces) and port; raises UsageError."""
     try:
         parts = urlsplit(f"//{address}")
         port = parts.port
     except ValueError:
         port = None
     if port is None or parts.netloc != address:
-        raise ConfigError([f"{_FLAG}: expected host:port, :port or [ipv6]:port, found `{address}`"])
+        raise UsageError(f"{_FLAG}: expected host:port, :port or [ipv6]:port, found `{address}`")
     return parts.hostname or "", port
 
 
 def listen_on(address: str) -> socket.socket:
-    """Raises ConfigError for a malformed address, KVCacheError if it cannot be listened on."""
+    """Raises UsageError for a malformed address, KVCacheError if it cannot be listened on."""
     host, port = parse_listen(address)
     everywhere = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if everywhere or ":" in host else socket.AF_INET

@@ -11,7 +11,7 @@
 {{- fail "shard.count: an exporter knows its share by the number in its pod's name; set kind: StatefulSet, or shard.count: 1" }}
 {{- end }}
 {{- if and (not .Values.existingConfigMap) (not $config.targets) (not $config.requests) (not $config.events) }}
-{{- fail "config: there is nothing to do; set config.targets (engines to scrape), config.requests (usage logs) or config.events, see helm/kvcache-exporter/examples" }}
+{{- fail "config: found nothing to do; set config.targets (engines to scrape), config.requests (usage logs) or config.events, see helm/kvcache-exporter/examples" }}
 {{- end }}
 {{- if eq .Values.kind "DaemonSet" }}
 {{- range $config.targets }}
