@@ -132,7 +132,7 @@ def test_snapshot_holds_no_text() -> None:
 
 def test_damaged_snapshot_is_refused() -> None:
     """A state that is not ours is an error that says what to do."""
-    with pytest.raises(StateError, match="delete the state file"):
+    with pytest.raises(StateError, match="move the file at state"):
         decoder().restore(b"\xffnonsense")
     decoder().restore(b"")
 

@@ -127,11 +127,11 @@ def test_killed_owner_leaves_its_last_commit_and_no_lock(path: Path) -> None:
 
 def test_damaged_file_is_told(path: Path) -> None:
     path.write_bytes(b"no database at all, but long enough to look like one" * 100)
-    with pytest.raises(StateError, match=r"state\.sqlite: is damaged or no state file .*move it away"):
+    with pytest.raises(StateError, match=r"state\.sqlite: is damaged or not a state file .*move it away"):
         StateStore(path)
 
 
-def test_a_damaged_state_file_is_put_aside_and_a_new_one_begun(
+def test_a_damaged_state_file_is_set_aside_and_a_new_one_begun(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = StateStore(path)
@@ -147,7 +147,7 @@ def test_a_damaged_state_file_is_put_aside_and_a_new_one_begun(
     store.close()
     (aside,) = path.parent.glob("state.sqlite.damaged-*")
     assert aside.read_bytes() == bytes(data)
-    assert f"{path}: is damaged or no state file" in caplog.text
+    assert f"{path}: is damaged or not a state file" in caplog.text
     assert f"it is kept as {aside}, and log positions and counters start anew" in caplog.text
     store = StateStore(path)
     assert (store.load("a"), store.lost_at) == ({"x": b"1"}, None)
@@ -155,7 +155,7 @@ def test_a_damaged_state_file_is_put_aside_and_a_new_one_begun(
 
 
 @pytest.mark.parametrize("size", [100, 4096, 50_000])
-def test_a_file_of_zeros_as_power_loss_leaves_it_is_put_aside(path: Path, size: int) -> None:
+def test_a_file_of_zeros_as_power_loss_leaves_it_is_set_aside(path: Path, size: int) -> None:
     path.write_bytes(bytes(size))
     store = StateStore(path)
     assert store.lost_at is not None

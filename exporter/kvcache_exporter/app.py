@@ -1,4 +1,4 @@
-"""The running exporter: configuration to targets and log sources, reload, shutdown."""
+"""The running exporter: builds targets and sources from the configuration, reloads it, shuts down."""
 
 import logging
 import threading
@@ -31,29 +31,29 @@ log = logging.getLogger(__name__)
 
 _DISCOVERY_SECONDS = 1.0
 _LOG_SECONDS = 1.0
-_BREATH_SECONDS = 0.005
-"""Between two rounds of a backlog, so that others get their turn."""
+_BACKLOG_SECONDS = 0.005
+"""Pause while a backlog of logs is read, so that other threads get a turn."""
 
 
 class App:
-    """Everything that runs. `reload` swaps the configuration; a bad file leaves the old one in force."""
+    """Owns all parts of the exporter; a `reload` that fails leaves the old configuration in force."""
 
     def __init__(self, path: Path, shard_index: int | None = None) -> None:
-        """Raises ConfigError, and StateError if the state file cannot be used."""
+        """`shard_index` overrides the file's. Raises ConfigError, StateError if the state is unusable."""
         self.path = path
         self._shard_index = shard_index
         self.config, self.prices = read_settings(path, shard_index)
         self.started = time.time()
         self.reloaded = time.time()
-        """Unix time of the last configuration that was taken."""
+        """Unix time at which the configuration in force was loaded."""
         self.reload_ok = True
         self._store = StateStore(_state_path(self.config))
         self.scheduler = Scheduler(self.config.scrape.interval, self.config.scrape.concurrency)
         self._events = EventSources()
         self._jobs = JobMaker(self._store, self._events.cleared)
-        self._look = threading.Event()
-        """Set when targets have changed and nobody should wait for the next tick."""
-        self._targets = Targets(self.config.targets, self._look.set)
+        self._targets_changed = threading.Event()
+        """Set when discovery found something, so that it is scraped before the next tick."""
+        self._targets = Targets(self.config.targets, self._targets_changed.set)
         self.prober = Prober(self.config)
         self._requests = RequestSources(self._store)
         self.recorder = Recorder(self.started)
@@ -77,7 +77,7 @@ class App:
 
     def stop(self) -> None:
         self._stop.set()
-        self._look.set()
+        self._targets_changed.set()
         self.scheduler.stop()
         self._events.close()
         with self._lock:
@@ -90,7 +90,7 @@ class App:
 
     @property
     def state_lost_at(self) -> float | None:
-        """Unix time at which a damaged state file was put aside; None if none was."""
+        """Unix time at which a damaged state file was set aside; None if that did not happen."""
         return self._store.lost_at
 
     @property
@@ -99,11 +99,11 @@ class App:
 
     @property
     def receiver(self) -> "Receiver | None":
-        """Takes OTLP; None where no source asks for it."""
+        """Receives OTLP; None if no source is configured for it."""
         return self._requests.receiver
 
     def reload(self) -> str | None:
-        """None if the file's configuration is in force, else why the old one still is."""
+        """None if the new configuration is in force, else the reason why the old one stays."""
         try:
             config, prices = self._reread()
             with self._lock:
@@ -118,7 +118,7 @@ class App:
             log.error("configuration not reloaded, the old one stays in force: %s", error)  # noqa: TRY400
             return str(error)
         except Exception as error:
-            # A reload may never end an exporter that runs.
+            # A reload must never stop a running exporter.
             self.reload_ok = False
             log.exception("configuration not reloaded: unexpected fault; please report it")
             return f"unexpected fault ({type(error).__name__}); the exporter's log has the details"
@@ -134,14 +134,15 @@ class App:
         return config, prices
 
     def blocks(self, max_wait: float) -> list[Mapping[Metric, Chunk]]:
-        """What all targets and sources have to say; pages older than max_age are asked for again first."""
+        """The rendered samples of all targets and sources; targets with a page older than max_age are
+        scraped first, for at most `max_wait` seconds."""
         self.scheduler.freshen(self.config.scrape.max_age, max_wait)
         logs = (source.block for source in self.sources)
         return [*self.scheduler.blocks(), *logs, *self._events.blocks()]
 
     @property
     def discovery_failures(self) -> Mapping[str, int]:
-        """By the catalogue's DISCOVERY_FAILURE_REASONS; those that never happened are not in it."""
+        """Counts by DISCOVERY_FAILURE_REASONS of the catalogue; reasons that never occurred are absent."""
         return self._targets.failures
 
     def discovery_problems(self) -> tuple[str, ...]:
@@ -155,8 +156,8 @@ class App:
 
     def _discover(self) -> None:
         while not self._stop.is_set():
-            self._look.wait(_DISCOVERY_SECONDS)
-            self._look.clear()
+            self._targets_changed.wait(_DISCOVERY_SECONDS)
+            self._targets_changed.clear()
             with self._lock:
                 if not self._stop.is_set():
                     self._refresh_targets()
@@ -172,11 +173,11 @@ class App:
 
     def _read_logs(self) -> None:
         busy = True
-        while not self._stop.wait(_BREATH_SECONDS if busy else _LOG_SECONDS):
+        while not self._stop.wait(_BACKLOG_SECONDS if busy else _LOG_SECONDS):
             busy = self._requests.poll()
 
     def _record(self) -> None:
-        """As often as there is something new, but for charts of an hour no more than that needs."""
+        """Feed the summary once per scrape interval, but not more often than its hour of history needs."""
         while not self._stop.wait(min(LONGEST_STEP, max(SHORTEST_STEP, self.config.scrape.interval))):
             try:
                 collectors = [job.collector for job in self.scheduler.jobs.values()]

@@ -1,4 +1,4 @@
-"""Histograms added up, and what can be said of their quantiles."""
+"""Merges histograms and bounds their quantiles."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from kvcache_exporter.model import Distribution
 
 
 def merged(states: Sequence[Distribution]) -> Distribution:
-    """All observations as one, by the edges that all have: at those, counts are exact. At least one state."""
+    """The sum of one or more histograms over the edges that all of them have, at which counts are exact."""
     edges = tuple(edge for edge in states[0].edges if all(edge in state.edges for state in states[1:]))
     columns = [
         (*(state.counts[state.edges.index(edge)] for edge in edges), state.counts[-1]) for state in states
@@ -16,7 +16,7 @@ def merged(states: Sequence[Distribution]) -> Distribution:
 
 
 def quantile(state: Distribution, q: float) -> float:
-    """Upper edge of the bucket that holds the quantile: never too small. +Inf beyond the last edge."""
+    """An upper bound of the quantile: the upper edge of its bucket, +Inf beyond the last edge."""
     rank = q * state.counts[-1]
     place = next(i for i, count in enumerate(state.counts) if count >= rank)
     return state.edges[place] if place < len(state.edges) else float("inf")

@@ -12,6 +12,9 @@ KVCacheError
 
 from collections.abc import Sequence
 
+START_OVER = "move the file at state.path away to start over, or run the version that wrote it"
+"""What to do about saved state that cannot be read."""
+
 
 class KVCacheError(Exception):
     """Base of everything the exporter raises on purpose."""

@@ -1,7 +1,7 @@
-"""Samples to text: the Prometheus format and OpenMetrics, which differ only in the comment lines.
+"""Samples to text, in the Prometheus format or OpenMetrics, which differ only in the comment lines.
 
-A source renders its samples into a `Block` when they change; a page is then only headers and blocks put
-together, whatever the number of targets.
+A source renders its samples into a `Block` when they change, so that a page only joins headers and blocks,
+however many targets there are.
 """
 
 from collections import defaultdict
@@ -20,11 +20,11 @@ class Chunk(NamedTuple):
 
 
 Block = Mapping[Metric, Chunk]
-"""What one source (a target, a log, the exporter itself) has to say, by family."""
+"""The rendered samples of one source (a target, a log, the exporter itself) by metric."""
 _CLASSIC_KINDS = {"info": "gauge", "unknown": "untyped"}
-"""What the Prometheus format calls the kinds that only OpenMetrics has."""
+"""Names in the Prometheus format of the types that only OpenMetrics has."""
 Extra = tuple[tuple[str, str], ...]
-"""Labels from the configuration that every sample of a source carries."""
+"""Labels from the configuration, added to every sample of a source."""
 
 
 def number(value: float) -> str:
@@ -40,7 +40,7 @@ def escape(value: str) -> str:
 
 
 class Renderer:
-    """Renders the samples of one source; remembers the text before each value, since labels rarely change."""
+    """Renders the samples of one source; caches the text before each value, since labels rarely change."""
 
     def __init__(self, extra: Extra = (), limit: int = 100_000) -> None:
         self._extra = [f'{name}="{escape(value)}"' for name, value in extra]
@@ -95,7 +95,7 @@ def header(metric: Metric, *, openmetrics: bool) -> str:
 
 
 class Page:
-    """Puts blocks together into one page, with at most `limit` label sets of each family."""
+    """Joins blocks into one page, with at most `limit` label sets per metric."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -104,7 +104,7 @@ class Page:
         self._dropped: dict[Metric, int] = defaultdict(int)
 
     def text(self, blocks: Iterable[Block], *, openmetrics: bool = False) -> str:
-        """Earlier blocks win where the limit is reached; a block is left out as a whole."""
+        """Earlier blocks win once the limit is reached; a source's block is dropped as a whole."""
         found: dict[Metric, list[Chunk]] = defaultdict(list)
         for block in blocks:
             for metric, chunk in block.items():
@@ -139,6 +139,6 @@ class Page:
 
 
 def exposition(samples: Iterable[Sample], *, openmetrics: bool = False) -> str:
-    """A whole page of these samples alone, without a limit."""
+    """A complete page of these samples, without a limit."""
     text = Page(limit=2**62).text([Renderer().block(samples)], openmetrics=openmetrics)
     return text + ("# EOF\n" if openmetrics else "")

@@ -1,4 +1,4 @@
-"""The two hit rates of requests over a window, whether a log or an engine's page tells of the requests."""
+"""Token- and request-weighted hit rates of requests over a window, from a log or from an engine's page."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,23 +8,23 @@ from kvcache_exporter.model import Sample
 
 
 class RequestIncreases(NamedTuple):
-    """What the requests of one provider, model and group gained in a window."""
+    """Increases over a window for the requests of one provider, model and group."""
 
     cached: float
     prompt: float
     full: float
-    """Requests that skipped prefill."""
+    """Requests whose outcome is a full hit."""
     known: float
-    """Requests of which that is known."""
+    """Requests whose outcome is known."""
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """None without traffic, and where the part exceeds the whole: then neither number is to be believed."""
+    """None without traffic, and if the part exceeds the whole: then neither number can be trusted."""
     return part / whole if whole > 0 and 0 <= part <= whole else None
 
 
 def hit_rates(found: RequestIncreases, req: tuple[str, str, str, str], window: str) -> Iterator[Sample]:
-    """By tokens and by requests; none without traffic. `req` are the labels of REQ."""
+    """Both hit rates, none without traffic; `req` holds the values of the labels REQ."""
     source, provider, model, group = req
     labels = ("", "", model, "", source, provider, group, window)
     for metric, value in (

@@ -1,4 +1,4 @@
-"""Makes scrape jobs out of targets, and keeps in the state file what targets have lived through."""
+"""Turns targets into scrape jobs, and keeps the history of each target's restarts in the state file."""
 
 import logging
 import time
@@ -26,10 +26,10 @@ _SWEEP_SECONDS = 86400.0
 
 
 class JobMaker:
-    """All jobs share one fleet, by which replicas of a model are measured against each other."""
+    """All jobs share one Fleet, which compares the replicas of a model with each other."""
 
     def __init__(self, store: StateStore, cleared: Callable[[str], int | None] = lambda _: None) -> None:
-        """`cleared` counts by target how often its KV events said that the cache was emptied."""
+        """`cleared` gives, for a target, how often its KV events reported an emptied cache."""
         self._store = store
         self._cleared = cleared
         self._fleet = Fleet()
@@ -37,7 +37,7 @@ class JobMaker:
         self._swept = 0.0
 
     def wanted(self, targets: Iterable[Target], config: Config) -> dict[Hashable, Callable[[], Job]]:
-        """How to make the job of each target, by everything that it is made from."""
+        """Factories of the targets' jobs; keys hold all settings of a job, so a change makes a new one."""
         targets = list(targets)
         try:
             self._forget({target.name for target in targets})
@@ -47,7 +47,7 @@ class JobMaker:
         return {(target, *settings): partial(self._make, target, config) for target in targets}
 
     def save(self, jobs: Iterable[Job]) -> None:
-        """Write everything: to be called when nothing is scraped any more."""
+        """Write the state of all jobs; call it once nothing is scraped any more."""
         now = time.time()
         self._store.commit({(_SPACE, job.name): job.collector.cold.snapshot(now) for job in jobs})
 
@@ -74,7 +74,7 @@ class JobMaker:
         )
 
     def _forget(self, known: Collection[str]) -> None:
-        """Drop the state of targets that never came back: a Deployment gives its pods new names for ever.
+        """Drop the state of targets that did not come back: a Deployment keeps giving its pods new names.
 
         Those that are `known` stay, whatever the clock says.
         """

@@ -1,4 +1,4 @@
-"""Frozen values that the stages hand to each other."""
+"""The immutable values that the stages of the pipeline pass to each other."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from kvcache_exporter.catalogue import Metric
 
 Outcome = Literal["full", "partial", "miss", "uncacheable", "unknown"]
 Signal = Literal["traces", "logs"]
-"""What OpenTelemetry sends, by the catalogue's SIGNALS."""
+"""A kind of OpenTelemetry data; the catalogue's SIGNALS lists them."""
 OUTCOMES: tuple[Outcome, ...] = ("full", "partial", "miss", "uncacheable", "unknown")
 
 
@@ -38,10 +38,10 @@ class Sample(NamedTuple):
 
 
 class RequestRecord(NamedTuple):
-    """One finished request as a usage log tells it, the same for every format.
+    """One finished request, in the same terms for every log format.
 
-    Prompt tokens always include what was read from and written to the cache. `None` means the log does not
-    say: never the same as zero.
+    Prompt tokens always include those read from and written to the cache. `None` means that the log does not
+    say, which is never the same as zero.
     """
 
     prompt_tokens: int | None
@@ -53,21 +53,21 @@ class RequestRecord(NamedTuple):
     ttft_seconds: float | None = None
     duration_seconds: float | None = None
     timestamp: float | None = None
-    """Unix seconds at which the request started, as far as the log says."""
+    """Unix seconds at which the request started, or the nearest time in the log."""
     provider: str = ""
     model_name: str = ""
     group: str = ""
     status: str = "ok"
-    """`ok`, or what the log calls the way it ended (`truncated`)."""
+    """`ok`, or how the request ended in the log's words (`truncated`)."""
     request_id: str = ""
     written_by_ttl: tuple[tuple[str, int], ...] = ()
-    """Pairs of a TTL label value (5m, 30m, 1h, 12h) and written tokens, where the log splits them."""
+    """Pairs of a TTL (5m, 30m, 1h, 12h) and written tokens, if the log splits them."""
     granule: int = 1
-    """Tokens the engine or provider caches at a time: a full hit still computes up to that many."""
+    """Tokens that the engine or provider caches as a unit: a full hit may still compute that many."""
     minimum_tokens: int = 0
     """Prompts shorter than this are never cached."""
     diagnosis: tuple[str, int] | None = None
-    """Why the provider says the cache was missed, a value of the catalogue's MISS_REASONS, and the tokens."""
+    """The provider's reason for a miss (a value of the catalogue's MISS_REASONS), and the tokens missed."""
 
     @property
     def uncached_tokens(self) -> int | None:
@@ -78,9 +78,9 @@ class RequestRecord(NamedTuple):
 
 
 class RequestColumns(NamedTuple):
-    """Requests of one provider, model and group in the order of their log, one column a field.
+    """Requests of one provider, model and group in the order of their log, one column per field.
 
-    What a RequestRecord says, without an object for each; all columns are of one length.
+    The same content as RequestRecords without an object for each; all columns have the same length.
     """
 
     provider: str
@@ -97,7 +97,7 @@ class RequestColumns(NamedTuple):
     written_by_ttl: Sequence[tuple[tuple[str, int], ...]]
     diagnosis: Sequence[tuple[str, int] | None]
     times: Collection[float | None]
-    """Timestamps in Unix seconds, in no order; equal ones may stand there once."""
+    """Timestamps in Unix seconds, unordered; equal ones may occur only once."""
 
 
 CUSTOM_PATHS = (
@@ -106,12 +106,12 @@ CUSTOM_PATHS = (
 )  # fmt: skip
 """Fields of `format: custom` whose value is a dotted path into the log entry."""
 CUSTOM_LITERALS = ("prompt_includes_cached", "granule", "minimum_tokens")
-"""Fields of `format: custom` whose value is meant as it stands: true or false, and two numbers of tokens."""
+"""Fields of `format: custom` whose value is taken literally: true or false, and two numbers of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A well-formed log entry that is no finished model request: counted by its reason, kept out of rates."""
+    """A well-formed log entry that is not a finished request: counted by reason, kept out of all rates."""
 
     reason: str
     """A value of the catalogue's REQUEST_ERROR_REASONS for failed requests, else of its SKIP_REASONS."""
@@ -123,9 +123,9 @@ class Skipped:
 
 
 class Aggregate(NamedTuple):
-    """Tokens of many requests in one figure, as providers' usage reports give them.
+    """Tokens of many requests in one figure, as in providers' usage reports.
 
-    It says nothing of single requests: it counts in token-weighted rates and is never an outcome.
+    It says nothing about single requests: it counts in token-weighted rates and has no outcome.
     """
 
     prompt_tokens: int

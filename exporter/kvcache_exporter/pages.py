@@ -1,4 +1,4 @@
-"""What the HTTP endpoints show of a running exporter."""
+"""The contents of the HTTP endpoints, taken from the running exporter."""
 
 import platform
 import threading
@@ -24,11 +24,11 @@ from kvcache_exporter.web import Asset, Request, Response
 
 _SHARED_SECONDS = 1.0
 MAX_WAIT = 1.0
-"""Longest time that /metrics waits for pages it asked for, in seconds: slow targets never fail the page."""
+"""Seconds that /metrics waits at most for scrapes it started: slow targets never make it fail."""
 
 
 class ExporterPages:
-    """The page of a running App."""
+    """Implements `web.Pages` for an App."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -48,7 +48,7 @@ class ExporterPages:
         return text.encode() + process
 
     def ready(self) -> bool:
-        """Whether every target was asked once: before that a page would miss most of the fleet."""
+        """Whether every target has been scraped once: until then, /metrics lacks part of the fleet."""
         return all(job.block for job in self._app.scheduler.jobs.values())
 
     def reload(self) -> str | None:
@@ -94,7 +94,7 @@ class ExporterPages:
         return Response(answer.status, answer.body, headers)
 
     def _summary(self, model: str | None) -> Summary | None:
-        """Many people look in an incident: they share what was made within the last second."""
+        """A summary at most a second old, shared by all who look at the page during an incident."""
         with self._lock:
             oldest = time.time() - _SHARED_SECONDS
             self._made = {name: made for name, made in self._made.items() if made.generated_at > oldest}

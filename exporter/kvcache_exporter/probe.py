@@ -1,4 +1,4 @@
-"""/probe: one target that a client names, if the configuration allows it, asked once."""
+"""/probe: scrapes one target that the client names, if the configuration allows it."""
 
 import ipaddress
 import math
@@ -26,7 +26,7 @@ HOW_TO = (
 
 
 class Prober:
-    """Answers probes from any thread; `config` may be replaced while it does."""
+    """Thread-safe; `config` may be replaced at any time."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -36,7 +36,7 @@ class Prober:
         self._lock = threading.Lock()
 
     def probe(self, target: str, module: str, header: str, *, openmetrics: bool = False) -> str:
-        """The page of one target, `header` being Prometheus' scrape timeout; raises ProbeError."""
+        """The metrics of one target; `header` is Prometheus' scrape timeout. Raises ProbeError."""
         try:
             text = self._admitted(target, module, header, openmetrics)
         except ProbeError as error:
@@ -86,7 +86,8 @@ class Prober:
 
 
 def timeout_of(header: str, offset: float, longest: float) -> float:
-    """Seconds for one page: what Prometheus waits less `offset`, at least half of that, at most `longest`."""
+    """Seconds for the scrape: Prometheus' own timeout less `offset`, but at least half of it and at most
+    `longest`."""
     try:
         wanted = float(header)
     except ValueError:
@@ -108,7 +109,7 @@ def _module(modules: Sequence[ProbeModule], name: str) -> ProbeModule:
 
 
 def _address(target: str) -> Address:
-    """Only host and port: path and scheme are the module's, or a client could ask for any page."""
+    """Host and port only: path and scheme come from the module, or a client could request any page."""
     expected = "add target=HOST:PORT, such as target=10.0.0.1:8000"
     if not target or len(target) > _MAX_TARGET_LENGTH or "/" in target:
         raise ProbeError("bad_request", f"no target, or more than a host and a port; {expected}")
@@ -119,9 +120,9 @@ def _address(target: str) -> Address:
 
 
 def checked(module: ProbeModule, address: Address) -> Resolve:
-    """Where to connect to, and nowhere else; raises ProbeError where nothing of that is allowed.
+    """A resolver that gives only allowed addresses; raises ProbeError if there are none.
 
-    A name is looked up once, here: a second answer could be another one (DNS rebinding).
+    A name is looked up once, here: a second look-up could give another address (DNS rebinding).
     """
     host = address.host.strip("[]")
     entries = [entry for entry in module.allow if entry.port == address.port]
@@ -156,7 +157,7 @@ def _may_connect(
 
 
 def _ip(text: str) -> Ip | None:
-    """An address, an IPv4 one that is written as IPv6 (::ffff:10.0.0.1) as what it is."""
+    """The address; None if the text is not one. ::ffff:10.0.0.1 becomes 10.0.0.1."""
     try:
         found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""The sources of usage records that run: opened, read, reloaded; and what receives OTLP for them."""
+"""The running sources of request records: opens, reads and reloads them, and owns the OTLP receiver."""
 
 import logging
 import threading
@@ -30,22 +30,22 @@ Source = LogSource | OtlpSource | KafkaSource
 
 
 class RequestSources:
-    """`poll` reads, `use` swaps the configuration and the receiver counts, each at its turn."""
+    """`poll`, `use` and the receiver take turns, so that they may run in different threads."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._sources: dict[Hashable, Source] = {}
         self.receiver: Receiver | None = None
-        """Takes OTLP; None where no source asks for it."""
+        """Receives OTLP; None if no source is configured for it."""
         self.turn = threading.Lock()
-        """Held while logs are read and exports counted, so that no source is closed under its reader."""
+        """Held while logs are read and exports are counted, so that no source is closed meanwhile."""
 
     @property
     def all(self) -> list[Source]:
         return list(self._sources.values())
 
     def poll(self) -> bool:
-        """Read what is new in all; True if there may be more."""
+        """Read what is new in all sources; True if there may be more."""
         with self.turn:
             more = [self._poll(source) for source in self.all]
         return any(more)
@@ -55,11 +55,11 @@ class RequestSources:
             source.close()
 
     def use(self, config: Config, shard: Shard, prices: Prices | None) -> None:
-        """Run these; those whose settings did not change go on where they are. Raises StateError."""
+        """Run the configured sources; unchanged ones keep running. Raises StateError."""
         wanted = {
             (source, _join(source, config), config.outcome, config.limits): source
             for source in config.requests
-            # Messages are shared among exporters by their group.
+            # The consumer group shares messages among exporters.
             if source.kafka or shard.owns(_owner(source))
         }
         with self.turn:
@@ -90,7 +90,7 @@ class RequestSources:
         return next((source for source in self.all if isinstance(source, OtlpSource)), None)
 
     def _use_receiver(self, wanted: Iterable[RequestSource]) -> None:
-        """Imported where it is used: protobuf and OTLP's messages take 50 ms."""
+        """Imports the receiver late: protobuf and the OTLP messages take 50 ms to load."""
         sizes = [source.otlp.max_body_bytes for source in wanted if source.otlp]
         if not sizes:
             self.receiver = None
@@ -104,7 +104,7 @@ class RequestSources:
         try:
             return source.poll(time.time())
         except KVCacheError as error:
-            # Nothing is lost: what could not be committed is not published and is committed next time.
+            # Nothing is lost: what was not committed is not published either, and is committed next time.
             log.error("source %s: %s", source.name, error)  # noqa: TRY400
         except Exception:
             log.exception("source %s: unexpected fault; please report it", source.name)
@@ -112,12 +112,12 @@ class RequestSources:
 
 
 def _owner(source: RequestSource) -> str:
-    """What is joined to a log belongs to the exporter that reads the log."""
+    """The name that decides the shard: spans that are joined to a log go where the log is read."""
     return (source.otlp.join if source.otlp else None) or source.name
 
 
 def _join(source: RequestSource, config: Config) -> JoinOptions | None:
-    """How spans are joined to this log; None if they are not."""
+    """The options for joining spans to this log; None if none are joined."""
     for other in config.requests:
         if other.otlp and other.otlp.join == source.name:
             return JoinOptions(other.otlp.join_window, other.otlp.join_requests)

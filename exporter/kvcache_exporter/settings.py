@@ -1,4 +1,4 @@
-"""The configuration file and all that it names, read and checked together."""
+"""Reads the configuration file and checks what the schema alone cannot: templates, prices, extras."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ def read_config(path: Path, shard_index: int | None = None) -> Config:
 
 
 def read_settings(path: Path, shard_index: int | None) -> tuple[Config, Prices | None]:
-    """The same with the price table, None if the file names none."""
+    """As `read_config`, with the price table; None if the file names none."""
     config = load_config(
         path,
         engines=["auto", *(engine.name for engine in ENGINES)],

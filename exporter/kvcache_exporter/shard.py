@@ -1,4 +1,4 @@
-"""Which of several exporters is responsible for a target or a source, by its name."""
+"""Decides which of several exporters scrapes a target or reads a source, by its name."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ MAX_INDEX = 1023
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Exporter `index` of `count`; of each name exactly one of them is the owner."""
+    """Exporter number `index` of `count`; every name has exactly one owner among them."""
 
     index: int = 0
     count: int = 1
@@ -23,8 +23,8 @@ class Shard:
 def owner(name: str, count: int) -> int:
     """The shard with the highest weight for this name (rendezvous hashing).
 
-    A shard more takes one name in `count` from the others, and no other name moves. The weights are the same
-    in every process and version: they are hashes of the name, keyed by the number of the shard.
+    Adding a shard moves one name in `count` to it, and no other. Weights are hashes of the name, keyed by the
+    number of the shard, so they are the same in every process and version.
     """
     data = name.encode("utf-8", "surrogatepass")
     return max(range(count), key=lambda shard: blake2b(data, digest_size=8, key=b"shard %d" % shard).digest())

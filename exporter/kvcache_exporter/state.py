@@ -1,7 +1,7 @@
 """The state file: a small transactional key-value store that one process owns.
 
-Counters and log positions that belong together go into one `commit`, so that after a crash the exporter goes
-on from a moment at which they agreed.
+Counters and log positions that belong together go into one `commit`, so that after a crash the exporter
+resumes from a moment at which they agreed.
 """
 
 import contextlib
@@ -24,7 +24,8 @@ _BUSY_SECONDS = 5.0
 _VOLUME_TROUBLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 _LOG_PAGES = 32
-"""Of 4 KiB, after which the write-ahead log is emptied; SQLite's own 1000 fill a small volume for ever."""
+"""Length of the write-ahead log, in pages of 4 KiB, at which it is emptied; SQLite's default of 1000 would
+take 4 MB of a small volume for good."""
 _ID_OFFSET = 68
 """Of the application id in the header of an SQLite file."""
 _BESIDE = ("", "-wal", "-journal")
@@ -37,10 +38,10 @@ CREATE TABLE entries (
 
 
 class StateStore:
-    """`path` None keeps the state in memory: nothing survives a restart.
+    """A store at `path`; None keeps it in memory, where nothing survives a restart.
 
-    A damaged state file is put aside under another name and an empty one begun. Raises StateError when the
-    file is foreign, of another version or owned by a running process. Safe to use from any thread.
+    A damaged state file is renamed and an empty one started. Raises StateError if the file is another
+    program's, of another version, or in use by a running process. Safe to use from any thread.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -48,7 +49,7 @@ class StateStore:
         self._lock = threading.Lock()
         self._owner = None if path is None else _own(path)
         self.lost_at: float | None = None
-        """Unix time at which a damaged file was put aside, None if that was not needed."""
+        """Unix time at which a damaged file was set aside; None if that did not happen."""
         try:
             self._db = self._opened()
         except BaseException:
@@ -72,7 +73,7 @@ class StateStore:
     ) -> None:
         """Apply everything in one transaction, or nothing; keys are (namespace, key).
 
-        `durable` waits until it is on the disk with all before it: the power may fail then.
+        `durable` waits until this and all earlier commits are on disk, safe from a power failure.
         """
         with self._lock:
             try:
@@ -82,7 +83,7 @@ class StateStore:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 with contextlib.suppress(sqlite3.Error):
-                    # SQLite empties its log only after a commit that works, and may have no room for one.
+                    # SQLite empties its log only after a successful commit, for which there may be no room.
                     self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 raise self._unusable(error) from error
 
@@ -106,7 +107,7 @@ class StateStore:
                 advice = "move it away to start anew, or choose another state.path"
                 raise StateError(f"{error}; {advice}") from error
             self.lost_at = time.time()
-            aside = _put_aside(self._path, self.lost_at)
+            aside = _set_aside(self._path, self.lost_at)
             log.error(  # noqa: TRY400 - the message says it all
                 "%s; it is kept as %s, and log positions and counters start anew", error, aside
             )
@@ -144,7 +145,7 @@ class StateStore:
                 f"{self._path}: has schema version {version}, this exporter knows {SCHEMA_VERSION}; "
                 "run the version that wrote it, or move the file away (counting then starts anew)"
             )
-        # A process that owns the file for itself needs no shared memory beside the write-ahead log.
+        # The only process that uses the file needs no shared memory for its write-ahead log.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
@@ -171,7 +172,7 @@ class StateStore:
             )
         if code.startswith(_VOLUME_TROUBLE):
             return StateError(f"{where}: {error}; check that the volume has space left and is writable")
-        return _DamagedError(f"{where}: is damaged or no state file ({' '.join(str(error).split())})")
+        return _DamagedError(f"{where}: is damaged or not a state file ({' '.join(str(error).split())})")
 
     def _disown(self) -> None:
         if self._owner is not None:
@@ -180,19 +181,19 @@ class StateStore:
 
 
 class _DamagedError(StateError):
-    """What SQLite cannot make sense of."""
+    """SQLite cannot read the file."""
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file that cannot be read was a state file: no path in the configuration moves another."""
+    """Whether a damaged file was a state file: a wrong path in the configuration must not rename others."""
     with path.open("rb") as file:
         head = file.read(_ID_OFFSET + 4)
     # A machine that lost power may leave a file of zeros.
     return not head.strip(b"\0") or head[_ID_OFFSET:] == APPLICATION_ID.to_bytes(4, "big")
 
 
-def _put_aside(path: Path, now: float) -> Path:
-    """Rename the file and its log, so that somebody may look into them."""
+def _set_aside(path: Path, now: float) -> Path:
+    """Rename the file and its log, to be looked at later."""
     aside = path.with_name(f"{path.name}.damaged-{now:.0f}")
     try:
         for ending in _BESIDE:
@@ -237,5 +238,5 @@ def _own(path: Path) -> int:
 def _cannot_write(path: Path, error: OSError) -> StateError:
     return StateError(
         f"{path}: {error.strerror}; state.path must be a file in an existing folder "
-        f"that user {os.geteuid()} may write"
+        f"that user {os.geteuid()} may write to"
     )

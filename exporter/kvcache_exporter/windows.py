@@ -1,7 +1,8 @@
-"""Increases of counters over windows: reset-aware for each series by itself, exact between two pages.
+"""Increases of counters over windows: aware of resets, series by series, and exact between two pages.
 
-Every watched series has a column that only ever grows: a reset adds what the series counted since. A row of
-all columns is kept for each page, and an increase is the difference of two rows. Nothing is extrapolated.
+Every watched series has a column that never falls: after a reset, what the series has counted since is added.
+One row of all columns is kept per page, and an increase is the difference of two rows. Nothing is
+extrapolated.
 """
 
 from array import array

@@ -1,1 +1,1 @@
-"""One module per subcommand: `add(subparsers)` declares it, `run(arguments)` gives the exit code."""
+"""One module per subcommand: `add(subparsers)` declares it, `run(arguments)` returns the exit code."""

@@ -1,4 +1,4 @@
-"""What several subcommands' arguments share."""
+"""Argument types that several subcommands share."""
 
 import argparse
 import re
@@ -15,7 +15,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def shard_index(text: str) -> int:
-    """An index, or the name of a StatefulSet's pod, which ends in one."""
+    """An index, also as the end of a StatefulSet pod's name."""
     try:
         return parse_index(text)
     except ValueError as error:

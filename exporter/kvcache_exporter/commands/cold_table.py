@@ -1,4 +1,4 @@
-"""The table of `replay --cold`: each cold start against the same target's warm time."""
+"""The table of `replay --cold`: each cold start compared with the warm time of the same target."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,8 +28,8 @@ _WIDTHS = (24, 19, 18, 9, 8, 8, 9, 8, 9, 8, 9)
 
 
 @dataclass(slots=True)
-class Time:
-    """What a target did in one stretch of cold or warm time."""
+class Stretch:
+    """Tokens and TTFT of a target over a stretch of cold or warm time."""
 
     cached: float = 0.0
     prompt: float = 0.0
@@ -56,16 +56,16 @@ class ColdTable:
     """Follows one target through a replay."""
 
     collector: TargetCollector
-    cold: list[Time] = field(default_factory=list)
+    cold: list[Stretch] = field(default_factory=list)
     """One for each entry of the life's `recent`."""
-    warm: Time = field(default_factory=Time)
+    warm: Stretch = field(default_factory=Stretch)
     _before: dict[str, Distribution] = field(default_factory=dict)
 
     def page(self) -> None:
         """Take in the page that the collector has just read."""
         starts = len(self.collector.cold.lifecycle.life.recent)
         while len(self.cold) < starts:
-            self.cold.append(Time())
+            self.cold.append(Stretch())
         now = _ttft_by_phase(self.collector)
         cached, prompt = _step(self.collector)
         phase = self.collector.cold.page_phase
@@ -119,15 +119,15 @@ def _ttft_by_phase(collector: TargetCollector) -> dict[str, Distribution]:
     found: dict[str, Distribution] = {}
     for sample in collector.samples:
         if sample.metric is c.ENGINE_TTFT and isinstance(sample.value, Distribution):
-            time = Time(ttft=found.get(sample.labels[-1]))
-            time.add(0.0, 0.0, sample.value)
-            if time.ttft is not None:
-                found[sample.labels[-1]] = time.ttft
+            stretch = Stretch(ttft=found.get(sample.labels[-1]))
+            stretch.add(0.0, 0.0, sample.value)
+            if stretch.ttft is not None:
+                found[sample.labels[-1]] = stretch.ttft
     return found
 
 
 def _grown(before: Distribution | None, now: Distribution | None) -> Distribution | None:
-    """What was observed since; everything if the engine began anew."""
+    """What was observed since `before`; everything if the engine has restarted."""
     if now is None or before is None or before.edges != now.edges or now.counts[-1] < before.counts[-1]:
         return now
     counts = tuple(n - b for n, b in zip(now.counts, before.counts, strict=True))

@@ -1,4 +1,4 @@
-"""What the arguments of `coldtest` ask for: the load, its phases, and the stored run to judge against."""
+"""Plans a `coldtest` from its arguments: the load, the phases, and the stored run to compare with."""
 
 import argparse
 import secrets
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Plan(NamedTuple):
-    """What the arguments ask for."""
+    """What is going to be sent, in which phases."""
 
     shape: Shape
     loads: Loads

@@ -42,7 +42,7 @@ def result_text(result: Result) -> Iterator[str]:
 
 
 def shape_text(shape: Shape) -> str:
-    """The load in a line."""
+    """The load in one line."""
     what = (
         f"prefixes of about {shape.shared_prefix:,} tokens, {100 * shape.unique_share:.0f} % unique prompts"
         if shape.shared_prefix

@@ -124,7 +124,7 @@ def _introduction(engines: list[EngineServer], url: str, speed: float) -> str:
 
 
 def _show(app: App, at: float, *, again: bool) -> None:
-    """`again`: the next picture is drawn over this one instead of scrolling."""
+    """`again` lets the next output overwrite this one instead of scrolling."""
     collectors = [job.collector for job in app.scheduler.jobs.values()]
     ledgers = [source.ledger for source in app.sources]
     lines = [f"recorded second {at:.0f}", *answers(collectors, ledgers, "1m", time.time()), ""]

@@ -72,15 +72,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def dashboards(settings: list[tuple[str, str]]) -> Mapping[str, str]:
-    """The boards' files ({name: JSON}) under these settings."""
-    # Only two commands need the boards and Grafana's model behind them: the others start without it.
+    """The boards' files ({name: JSON}) with these settings."""
+    # Imported late: Grafana's model is slow to load, and only two commands need it.
     from kvcache_dashboards.write import files  # noqa: PLC0415
 
     return _made(files, settings)
 
 
 def rules(settings: list[tuple[str, str]], *, direct: bool = False) -> Mapping[str, str]:
-    """The rules' files ({name: YAML}) under these settings."""
+    """The rules' files ({name: YAML}) with these settings."""
     from kvcache_alerts.write import files  # noqa: PLC0415
 
     return _made(partial(files, direct=direct_rules if direct else None), settings)

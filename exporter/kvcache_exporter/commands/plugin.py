@@ -23,10 +23,10 @@ MODULES = (
     "requests/__init__.py",
     "requests/outcome.py",
 )
-"""All that the plugin imports of this package; import-linter and a test hold it to that."""
+"""Everything in this package that the plugin imports; import-linter and a test enforce it."""
 
 _PACKAGE = Path(__file__).parents[1]
-# The same distribution as the whole exporter, so that both on one path are loaded once.
+# The exporter's own distribution name, so that the plugin is loaded once where both are on the path.
 _DIST_INFO = f"kvcache_exporter-{__version__}.dist-info"
 
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def files() -> dict[str, str]:
-    """Everything by its path below the folder."""
+    """The plugin's files: content by path below the folder."""
     modules = {f"kvcache_exporter/{name}": (_PACKAGE / name).read_text() for name in MODULES}
     return {
         **modules,
@@ -73,5 +73,5 @@ def _write_archive(path: Path, made: dict[str, str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in made.items():
-            # A fixed time: the same plugin is the same file, and a ConfigMap of it does not change.
+            # A fixed time, so that the same plugin always gives the same bytes (for a ConfigMap).
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)

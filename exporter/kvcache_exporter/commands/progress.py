@@ -1,4 +1,4 @@
-"""A progress bar on standard error for what takes long; silent where nobody looks."""
+"""A progress bar on standard error, only if that is a terminal."""
 
 import sys
 import time
@@ -11,10 +11,10 @@ _WIDTH = 30
 
 
 class Progress:
-    """Shows nothing before half a second, so that short files leave no trace."""
+    """Shows nothing in the first half second, so that quick work leaves no trace."""
 
     def __init__(self, name: str, unit: str = "MB", size: float = 1e6) -> None:
-        """`size` is how much of what `update` is given makes one of `unit`."""
+        """`unit` is shown in the rate; `size` is how many of `update`'s counts make one of it."""
         self._name = name
         self._unit = unit
         self._size = size
@@ -22,7 +22,7 @@ class Progress:
         self._shown = 0.0
 
     def update(self, done: int, total: int) -> None:
-        """`total` 0 is unknown."""
+        """A `total` of 0 means that it is unknown."""
         now = time.monotonic()
         if not sys.stderr.isatty() or now < max(self._started + _AFTER_SECONDS, self._shown + _EVERY_SECONDS):
             return

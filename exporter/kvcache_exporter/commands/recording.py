@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kvcache_exporter.errors import KVCacheError
 
-# At least nine digits: `page_2.prom` is no page of the second second of 1970.
+# Nine digits or more: in `page_2.prom`, 2 is not a Unix time.
 _NAME = re.compile(r"(?:(?P<number>\d+)_)?(?:(?P<phase>.*)_)?(?P<time>\d{9,})\.prom")
 
 
@@ -23,7 +23,7 @@ class RecordedPage(NamedTuple):
 
 
 def recorded_pages(folder: Path) -> list[RecordedPage]:
-    """All pages of a folder, or of its subfolders as one target each; KVCacheError if there are none."""
+    """Pages of a folder, or of its subfolders as one target each; raises KVCacheError if there are none."""
     pages = sorted(_pages_of(folder, folder.resolve().name))
     if not pages:
         folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
@@ -37,7 +37,7 @@ def recorded_pages(folder: Path) -> list[RecordedPage]:
 
 
 def recorded_logs(folder: Path) -> list[Path]:
-    """Usage logs recorded beside the pages: the files of `logs/` and `export/`, also one level down."""
+    """Usage logs recorded beside the pages: all files in folders named `logs` or `export`."""
     found = [path for name in ("logs", "export") for path in folder.glob(f"**/{name}/*") if path.is_file()]
     return sorted(found)
 

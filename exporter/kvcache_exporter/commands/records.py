@@ -67,7 +67,7 @@ def _fields(source: str, record: RequestRecord | Aggregate) -> dict[str, object]
 
 
 def _aggregate_fields(aggregate: Aggregate) -> dict[str, object]:
-    """The outcome says that this is no request, and there are no times of one."""
+    """An aggregate is not a request: it has no outcome and no times of its own."""
     return {
         "ttft_seconds": None,
         "duration_seconds": None,
@@ -90,7 +90,7 @@ def _request_fields(record: RequestRecord) -> dict[str, object]:
 
 
 def _microseconds(seconds: float | None) -> float | None:
-    """Differences of Unix times are not exact beyond that."""
+    """Rounded to microseconds, beyond which differences of Unix times are noise."""
     return None if seconds is None else round(seconds, 6)
 
 

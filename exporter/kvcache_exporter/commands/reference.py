@@ -45,7 +45,7 @@ def _row(action: argparse.Action) -> str:
 
 
 def _text(plain: str | None) -> str:
-    """What Markdown would take for markup, escaped."""
+    """Escapes what Markdown would read as markup."""
     return re.sub(r"([*<|])", r"\\\1", plain or "")
 
 

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class RecordedLog:
-    """A usage log whose records are counted when their time has come."""
+    """A usage log whose records are counted when the virtual clock reaches them."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.ledger = Ledger(path.relative_to(folder).as_posix(), FullHit())
@@ -104,7 +104,7 @@ class RecordedLog:
 
 
 def _logged_at(entry: Entry) -> float:
-    """The end of the request, when a log is written; the start of the recording if it does not say."""
+    """When the entry was logged, at the end of its request; 0 if the entry has no time."""
     if isinstance(entry, RequestRecord) and entry.timestamp is not None:
         return entry.timestamp + (entry.duration_seconds or 0.0)
     if isinstance(entry, Aggregate):
@@ -121,7 +121,7 @@ def _samples(collectors: Iterable[TargetCollector], logs: list[RecordedLog]) -> 
 
 
 def summary(collector: TargetCollector, page: RecordedPage) -> dict[str, object]:
-    """One page's line: all ranks of the target as one, ratios over `--window`, null without traffic."""
+    """One page's line: the target with all its ranks, ratios over `--window`, null without traffic."""
     plan = collector.plan
     return {
         "at": page.at,

@@ -1,4 +1,4 @@
-"""How far one log file has been read, as it stands in the state file."""
+"""How far one log has been read, as kept in the state file."""
 
 import json
 from dataclasses import dataclass, fields
@@ -6,16 +6,16 @@ from typing import Annotated
 
 import msgspec
 
-from kvcache_exporter.errors import StateError
+from kvcache_exporter.errors import START_OVER, StateError
 from kvcache_exporter.requests.identity import NO_PRINT, NOWHERE, TELLING_BYTES, FileId, Print
 
 Place = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-"""In a file, in bytes."""
+"""A position in a file, in bytes."""
 
 
 @dataclass(slots=True)
 class Cursor:
-    """One stream of lines; it lives on when its file is renamed, copied and truncated, or gzipped."""
+    """One stream of lines; it survives when its file is renamed, copied and truncated, or gzipped."""
 
     key: str
     path: str
@@ -23,36 +23,36 @@ class Cursor:
     """Path at which the stream was first seen."""
     file: FileId = NOWHERE
     offset: Place = 0
-    """Where a restart begins to read: the start of the oldest record that is not complete yet."""
+    """Where reading resumes after a restart: the start of the oldest incomplete record."""
     skip: Place = 0
-    """Records after `offset` that were given already."""
+    """Number of records after `offset` that were delivered already."""
     position: Place = 0
-    """Everything before this was read."""
+    """Everything before this has been read."""
     head: Print = NO_PRINT
     tail: Print = NO_PRINT
     """The bytes just before `position`."""
     compressed: Place = 0
     """Compressed size of a gzipped file that was read to its end."""
     whole: bool = False
-    """All that `compressed` bytes hold counts as read, and `position` is not known yet."""
+    """Whether the content of all `compressed` bytes counts as read, while `position` is still unknown."""
     discarding: bool = False
-    """The line at `position` is too long or began before us; drop it up to its newline."""
+    """Whether the line at `position` is dropped up to its newline: too long, or begun before the start."""
     ended: bool = False
-    """The line before `position` was given although its newline was missing."""
+    """Whether the line before `position` was delivered although its newline was missing."""
     line: bool = False
-    """The head holds a whole line."""
+    """Whether the head holds a complete line."""
     open: bool = False
-    """Lines were given since the last end of file was announced."""
+    """Whether lines were delivered since the last announced end of file."""
     parent: str = ""
-    """Key of the stream that this file is a copy of, which is then not read here."""
+    """Key of the stream that this file is a copy of; a copy is not read."""
     gone: float = 0.0
-    """Unix time since when no file holds this stream."""
+    """Unix time since which no file holds this stream; 0 while one does."""
     modified: int = 0
-    """Modification time in nanoseconds, when last read."""
+    """Modification time of the file when it was last read, in nanoseconds."""
 
     @property
     def tells(self) -> bool:
-        """Whether what was seen is enough to know the content again: lines begin like each other."""
+        """Whether enough was seen to recognise the content again: lines often begin alike."""
         if self.head.size >= TELLING_BYTES or self.line:
             return True
         return self.head.size > 0 and self.position == 0
@@ -67,14 +67,11 @@ class Cursor:
 
     @classmethod
     def decode(cls, value: bytes) -> "Cursor":
-        """Raises StateError if that is not what `encode` gave."""
+        """Raises StateError if `encode` did not write this."""
         try:
             return msgspec.json.decode(value, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise StateError(
-                f"a saved log position cannot be read ({error}); "
-                "move the file at state.path away to begin anew, or run the version that wrote it"
-            ) from error
+            raise StateError(f"a saved log position cannot be read ({error}); {START_OVER}") from error
 
 
 FIELDS = tuple(field.name for field in fields(Cursor))

@@ -1,4 +1,4 @@
-"""Joins what a log and what spans say of the same request, by its id, within a window of time and number."""
+"""Joins a request's log record with its span, by request id, within bounds of time and number."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from kvcache_exporter import catalogue as c
-from kvcache_exporter.errors import StateError
+from kvcache_exporter.errors import START_OVER, StateError
 from kvcache_exporter.model import RequestRecord, Sample, Skipped
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.formats.seen import Seen
@@ -24,17 +24,17 @@ _COMPLETION = re.compile(r"(cmpl-.*)-(\d+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    """How long, and how many, records wait for the other half."""
+    """How long, and how many, records may wait for their other half."""
 
     window_seconds: float = 120.0
     most: int = 20_000
 
 
 class Joiner:
-    """Takes both halves in any order; every request comes out in exactly one record.
+    """Takes the two halves of a request in any order and gives exactly one record for it.
 
-    One half waits for the other; what waited too long, or has to make room, is a record by itself, and a half
-    that comes after its request was counted is only counted as such.
+    One half waits for the other. A half that waits too long, or must make room, becomes a record of its own;
+    a half that comes after that is counted as late and gives no record.
     """
 
     def __init__(self, options: JoinOptions, waiting: Mapping[str, bytes], seen: Mapping[str, bytes]) -> None:
@@ -50,11 +50,11 @@ class Joiner:
         self._restore(waiting)
 
     def usage(self, record: RequestRecord, now: float) -> list[Entry]:
-        """What a request of the log comes to now; `now` is Unix seconds."""
+        """Entries that result from a record of the log; `now` is Unix seconds."""
         return self._take("usage", record.request_id, record, now)
 
     def span(self, record: RequestRecord, now: float) -> list[Entry]:
-        """What a span comes to now. Of a call with several prompts the first one's span stands for all."""
+        """Entries that result from a span. The first span of a call with several prompts stands for all."""
         part = _COMPLETION.fullmatch(record.request_id)
         if part is None:
             return self._take("span", record.request_id, record, now)
@@ -63,7 +63,7 @@ class Joiner:
         return self._take("span", part[1], record, now)
 
     def expire(self, now: float) -> list[Entry]:
-        """Records that waited for the whole window."""
+        """Records whose window is over without a match."""
         self._begin(now)
         found: list[Entry] = []
         for side, waiting in self._waiting.items():
@@ -80,7 +80,7 @@ class Joiner:
         return puts, {f"{side}:{key}" for side, key in self._gone}, *self._seen.changes()
 
     def committed(self) -> None:
-        """What `changes` last gave is in the state file."""
+        """Confirm that the state file holds what `changes` last returned."""
         self._new.clear()
         self._gone.clear()
         self._seen.committed()
@@ -146,13 +146,12 @@ class Joiner:
                     self._waiting[side][key] = (math.inf, record)
         except msgspec.DecodeError as error:
             raise StateError(
-                f"the saved requests that wait for their span cannot be read ({error}); "
-                "move the file at state.path away to begin anew, or run the version that wrote it"
+                f"the saved requests that wait for their span cannot be read ({error}); {START_OVER}"
             ) from error
         self._restored = bool(saved)
 
     def _begin(self, now: float) -> None:
-        """What waited when the exporter stopped waits a whole window more: its other half waited, too."""
+        """After a restart, waiting records get a whole new window: senders held back the other half, too."""
         if self._restored:
             self._restored = False
             for side, waiting in self._waiting.items():
@@ -160,7 +159,7 @@ class Joiner:
 
 
 def _merged(usage: RequestRecord, span: RequestRecord) -> RequestRecord:
-    """The log's record, with what it does not tell taken from the span; counts are never mixed."""
+    """The log's record completed from the span; token counts all come from one of the two."""
     counts = span if usage.cached_tokens is None and span.cached_tokens is not None else usage
     return usage._replace(
         prompt_tokens=counts.prompt_tokens,

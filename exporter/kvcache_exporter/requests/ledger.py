@@ -1,4 +1,4 @@
-"""Everything counted of one log source: tallies by group with a bound on their number, and log health."""
+"""All counters of one source of requests: tallies by group, bounded in number, and the health of its log."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,7 +7,7 @@ from itertools import repeat
 import msgspec
 
 from kvcache_exporter import catalogue as c
-from kvcache_exporter.errors import RecordError, StateError
+from kvcache_exporter.errors import START_OVER, RecordError, StateError
 from kvcache_exporter.hit_rates import RequestIncreases, hit_rates
 from kvcache_exporter.model import Aggregate, RequestColumns, Sample, Skipped
 from kvcache_exporter.requests.columns import in_columns
@@ -20,7 +20,7 @@ from kvcache_exporter.windows import History, Terms
 OVERFLOW = "other"
 _HEALTH = "health"
 _AHEAD_SECONDS = 3600.0
-"""How far the clocks of those who log may be ahead."""
+"""How far ahead the clock of a log's writer may be."""
 
 Group = tuple[str, str, str]
 """provider, model_name, group."""
@@ -56,7 +56,7 @@ class ModelTotals:
 
 
 class Ledger:
-    """Counts one source's entries. What changed goes into the state file."""
+    """Counts the entries of one source; `changes` go into the state file."""
 
     def __init__(self, source: str, full_hit: FullHit, *, models: int = 200, groups: int = 200) -> None:
         self.source = source
@@ -73,11 +73,11 @@ class Ledger:
         self._admitted: dict[Group, Group] = {}
         self._changed: set[Group] = set()
         self._pending: list[tuple[str, Gained]] = []
-        """What goes into `models` once it is committed."""
+        """What is added to `models` once it is committed."""
         self.prices: Prices | None = None
-        """Of no effect on what is counted already."""
+        """Applied to new requests only."""
         self.now = float("inf")
-        """Unix seconds; records that say they are from later are no sign of life."""
+        """Unix seconds; timestamps in the future do not count as the newest record."""
         self._history = History(max(c.WINDOWS.values()))
 
     def add(self, entries: Iterable[Entry | RequestColumns]) -> None:
@@ -118,7 +118,7 @@ class Ledger:
             self.health.failures[reason] = self.health.failures.get(reason, 0) + count
 
     def _note_newest(self, timestamps: Iterable[float | None]) -> None:
-        # A time to come, once believed, would hide for ever that the log has stopped.
+        # A timestamp in the future would hide, for good, that the log has stopped.
         latest = self.now + _AHEAD_SECONDS
         newest = max((at for at in timestamps if at is not None and at <= latest), default=None)
         if newest is not None:
@@ -133,7 +133,7 @@ class Ledger:
         return self.tallies.setdefault(admitted, Tally())
 
     def _admit(self, wanted: Group) -> Group:
-        """The group itself while there is room for its names, else with `other` in their place."""
+        """The group itself while there is room for its names, else with `other` instead of them."""
         provider, model, group = wanted
         if (provider, model) not in self._models and len(self._models) >= self._most_models:
             provider, model = OVERFLOW, OVERFLOW
@@ -146,26 +146,26 @@ class Ledger:
         return admitted
 
     def _keep(self, group: Group) -> None:
-        """Names that have a tally keep it, also those that `restore` brings over the limits."""
+        """Admit names for good, also those that `restore` brings in beyond the limits."""
         if group[1] != OVERFLOW:
             self._models.add(group[:2])
         if group[2] != OVERFLOW:
             self._groups.add(group[2])
 
     def changes(self) -> dict[str, bytes]:
-        """Bytes by key of what changed since `committed`; `restore` takes all of them back."""
+        """What changed since `committed`, as bytes by key, in the form that `restore` takes."""
         changed = {_key(group): msgspec.msgpack.encode(self.tallies[group]) for group in self._changed}
         return {**changed, _HEALTH: msgspec.msgpack.encode(self.health)}
 
     def committed(self) -> None:
-        """What `changes` last gave is in the state file."""
+        """Confirm that the state file holds what `changes` last returned."""
         self._changed.clear()
         for model, gained in self._pending:
             self.models.setdefault(model, ModelTotals()).add(gained)
         self._pending.clear()
 
     def rollback(self, saved: Mapping[str, bytes]) -> None:
-        """Forget what was added since `committed`; `saved` is all that the state file holds."""
+        """Forget what was added since `committed`; `saved` is everything in the state file."""
         self._pending.clear()
         self._changed.clear()
         self._admitted.clear()
@@ -174,14 +174,13 @@ class Ledger:
         self.restore(saved)
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
-        """Raises StateError if that is not what `changes` gave."""
+        """Raises StateError if `changes` did not write this."""
         try:
             for key, data in saved.items():
                 self._restore(key, data)
         except (msgspec.DecodeError, UnicodeError) as error:
             raise StateError(
-                f"the saved counters of {self.source} cannot be read ({error}); "
-                "move the file at state.path away to begin anew, or run the version that wrote it"
+                f"the saved counters of {self.source} cannot be read ({error}); {START_OVER}"
             ) from error
 
     def _restore(self, key: str, data: bytes) -> None:
@@ -193,7 +192,7 @@ class Ledger:
         self.tallies[group] = msgspec.msgpack.decode(data, type=Tally)
 
     def tick(self, now: float) -> None:
-        """Mark a moment in the windows."""
+        """Add the present counts to the history that windows are made from."""
         pairs: list[tuple[int, float]] = []
         for group, tally in self.tallies.items():
             full, known = tally.hits

@@ -1,20 +1,20 @@
-"""Follows the log files of one source, so that each complete line is given exactly once, whatever happens.
+"""Follows the log files of one source and delivers each complete line exactly once, across restarts.
 
-The order of calls, all from one thread:
+Call, from one thread:
 
-1. `saved = store.load(namespace)`, restore your own counters and decoders from the same commit, then
+1. `saved = store.load(namespace)`; restore counters and decoders from the same commit; then
    `Follower(paths, start_at, saved)`.
-2. Again and again: for each chunk of `poll(budget)`, decode and count it completely.
-3. When it suits, between two chunks or after a poll: `puts, deletes = positions()`, commit them in ONE
-   transaction with your counters and decoder snapshots, then call `committed()`.
+2. Repeatedly: for each chunk of `poll(budget)`, decode and count it completely.
+3. At any time between two chunks or after a poll: `puts, deletes = positions()`, commit them in ONE
+   transaction with counters and decoder snapshots, then `committed()`.
 4. `close()`.
 
-A chunk counts as read as soon as it is handed out: never ask for positions while a chunk is half counted.
-After a crash everything since the last commit is given again, and nothing else.
+A chunk counts as read once it is delivered, so never ask for positions while a chunk is half counted. After a
+crash, everything since the last commit is delivered again, and nothing else.
 
-Match rotated files too (`app.log*`): then any number of rotations between two polls or while the exporter is
-down loses nothing, and a rotated file is still counted only once. With `app.log` alone, the file it was last
-read from is found under its new name, but files that came and went in between are not.
+If the patterns match rotated files too (`app.log*`), any number of rotations between two polls, or while the
+exporter is down, loses nothing, and a rotated file is still counted only once. With `app.log` alone, the file
+that was last read is found under its new name, but files that came and went in between are missed.
 """
 
 import json
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
-from kvcache_exporter.errors import StateError
+from kvcache_exporter.errors import START_OVER, StateError
 from kvcache_exporter.requests.cursor import FIELDS, Cursor
 from kvcache_exporter.requests.follow import Tracker
 from kvcache_exporter.requests.lines import Batch
@@ -40,15 +40,15 @@ class Chunk:
     """Log records of one file, in order, without their framing."""
 
     file_key: str
-    """Names the log, not the file: stays when the file is renamed, copied or gzipped, and over restarts."""
+    """Identifies the log, not the file: stays the same when it is renamed, copied or gzipped."""
     path: str
     lines: list[bytes]
     line_count: int = 0
-    """Complete lines as they stand in the file."""
+    """Complete lines in the file; records may span several of them."""
     too_long: int = 0
     """Lines that were longer than allowed and dropped."""
     finished: bool = False
-    """The file is at its end and nobody seems to write to it: flush its decoder. More may still come."""
+    """Whether the file is at its end and seems idle: flush its decoder. More lines may still come."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Follower:
         self._offered: tuple[dict[str, bytes], set[str]] = ({}, set())
 
     def poll(self, budget_bytes: int) -> Iterator[Chunk]:
-        """Look at all files once, then give what is new in them, about `budget_bytes` of it at most."""
+        """Look at all files once, then deliver what is new in them, up to about `budget_bytes`."""
         self._tracker.scan()
         self.counters.rotations.update(self._tracker.rotations)
         self._tracker.rotations.clear()
@@ -97,9 +97,9 @@ class Follower:
         self._tracker.tidy()
 
     def positions(self) -> tuple[dict[str, bytes], set[str]]:
-        """What to put into and delete from the saved state, to go on after the chunks handed out so far.
+        """What to put into and delete from the saved state, to resume after the chunks delivered so far.
 
-        Holds all changes since the last `committed()`: after a commit that failed, just try another.
+        Includes all changes since the last `committed()`: after a failed commit, simply try again.
         """
         current = {_SELF: self._encode_self()}
         for key, stream in self._tracker.streams.items():
@@ -109,7 +109,7 @@ class Follower:
         return self._offered
 
     def committed(self) -> None:
-        """What `positions()` last returned is in the state file."""
+        """Confirm that the state file holds what `positions()` last returned."""
         puts, deletes = self._offered
         self._saved.update(puts)
         for key in deletes:
@@ -134,7 +134,7 @@ class Follower:
     def _read(self, budget: int) -> Iterator[Chunk]:
         waiting = deque(self._streams())
         keys = [stream.cursor.key for stream in waiting]
-        # Go on where the budget ran out, so that busy files cannot keep others from being read.
+        # Resume where the budget ran out, so that busy files cannot starve the others.
         waiting.rotate(-keys.index(self._next_key) if self._next_key in keys else 0)
         while waiting and budget > 0:
             stream = waiting.popleft()
@@ -204,6 +204,5 @@ class Follower:
             self.counters = Counters(int(own["lines"]), int(own["too_long"]), Counter(own["rotations"]))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise StateError(
-                f"the saved state of a log source cannot be read ({error}); "
-                "move the file at state.path away to begin anew, or run the version that wrote it"
+                f"the saved state of a log source cannot be read ({error}); {START_OVER}"
             ) from error

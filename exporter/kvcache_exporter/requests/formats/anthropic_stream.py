@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kvcache_exporter.errors import RecordError, StateError
+from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats.anthropic_messages import (
     CacheCreation,
@@ -22,7 +22,7 @@ from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entr
 from kvcache_exporter.requests.formats.envelope import is_event
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
-from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.lines import LineDecoder, decode_snapshot
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.statuses import failure_of_error
 from kvcache_exporter.requests.formats.timestamps import timestamp
@@ -185,15 +185,10 @@ class StreamDecoder(LineDecoder):
 
     def restore(self, snapshot: bytes) -> None:
         """Raises StateError if the snapshot is not one of this format."""
-        if not snapshot:
-            return
-        try:
-            saved = msgspec.json.decode(snapshot, type=Saved)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            message = "the saved state of a log of format anthropic_stream is damaged: delete the state file"
-            raise StateError(message) from error
-        self._pending, self._latest = saved.pending, saved.latest
-        self._finished = dict.fromkeys(saved.finished)
+        if snapshot:
+            saved = decode_snapshot(snapshot, Saved, ANTHROPIC_STREAM.name)
+            self._pending, self._latest = saved.pending, saved.latest
+            self._finished = dict.fromkeys(saved.finished)
 
 
 class AnthropicStream:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kvcache_exporter.errors import RecordError, StateError
+from kvcache_exporter.errors import START_OVER, RecordError, StateError
 from kvcache_exporter.model import RequestColumns, RequestRecord
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry, Format
 from kvcache_exporter.requests.formats.envelope import EnvelopeFormat
@@ -17,6 +17,7 @@ from kvcache_exporter.requests.formats.lines import (
     FAILURES,
     LineDecoder,
     bare_json,
+    decode_snapshot,
     unwrapped,
 )
 
@@ -138,12 +139,11 @@ class AutoDecoder:
         """Raises StateError if the snapshot is not one of this format."""
         if not snapshot:
             return
-        try:
-            saved = msgspec.json.decode(snapshot, type=_Saved)
-            self._choose(next(f for f in self._formats if f.name == saved.chosen))
-        except (msgspec.DecodeError, UnicodeDecodeError, StopIteration) as error:
-            message = "the saved state of a log of format auto is damaged: delete the state file"
-            raise StateError(message) from error
+        saved = decode_snapshot(snapshot, _Saved, "auto")
+        chosen = next((form for form in self._formats if form.name == saved.chosen), None)
+        if chosen is None:
+            raise StateError(f"the saved state names an unknown log format {saved.chosen!r}; {START_OVER}")
+        self._choose(chosen)
         self._decoder.restore(saved.held_back)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from kvcache_exporter.errors import RecordError, StateError
+from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats.anthropic_messages import MessagesUsage, message_counts
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
-from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.lines import LineDecoder, decode_snapshot
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.rows import Loose, foreign
 from kvcache_exporter.requests.formats.timestamps import timestamp
@@ -126,13 +126,8 @@ class ClaudeCodeDecoder(LineDecoder):
 
     def restore(self, snapshot: bytes) -> None:
         """Raises StateError if the snapshot is not one of this format."""
-        if not snapshot:
-            return
-        try:
-            self._pending = msgspec.json.decode(snapshot, type=_Saved)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            message = "the saved state of a log of format claude_code is damaged: delete the state file"
-            raise StateError(message) from error
+        if snapshot:
+            self._pending = decode_snapshot(snapshot, _Saved, CLAUDE_CODE.name)
 
 
 def _is_response(row: ClaudeRow, message: ClaudeMessage) -> bool:

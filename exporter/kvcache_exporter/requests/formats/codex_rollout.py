@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from kvcache_exporter.errors import StateError
 from kvcache_exporter.model import Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
-from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.lines import LineDecoder, decode_snapshot
 from kvcache_exporter.requests.formats.minimums import provider_caching
 from kvcache_exporter.requests.formats.rows import Loose, Reading, foreign
 from kvcache_exporter.requests.formats.timestamps import timestamp
@@ -132,13 +131,8 @@ class CodexDecoder(LineDecoder):
 
     def restore(self, snapshot: bytes) -> None:
         """Raises StateError if the snapshot is not one of this format."""
-        if not snapshot:
-            return
-        try:
-            self._context = msgspec.json.decode(snapshot, type=Context)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            message = "the saved state of a log of format codex_rollout is damaged: delete the state file"
-            raise StateError(message) from error
+        if snapshot:
+            self._context = decode_snapshot(snapshot, Context, CODEX_ROLLOUT.name)
 
 
 _KINDS = frozenset({"session_meta", "turn_context", "event_msg", "response_item", "compacted"})

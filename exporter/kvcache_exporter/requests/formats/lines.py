@@ -1,20 +1,22 @@
-"""Turns log lines into entries: one decoded JSON object at a time, and a verdict on whatever is none."""
+"""Turns log lines into entries, one JSON object at a time, and says why other lines give none."""
 
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from kvcache_exporter.errors import RecordError
+from kvcache_exporter.errors import START_OVER, RecordError, StateError
 from kvcache_exporter.model import RequestColumns, Skipped
 from kvcache_exporter.requests.formats.base import Entry
+
+T = TypeVar("T")
 
 FAILURES = (RecordError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BOM = b"\xef\xbb\xbf"
 _MAX_DEPTH = 4
-"""Wrappers and arrays inside each other; nothing real goes deeper."""
+"""Most wrappers and arrays inside each other; real logs have fewer."""
 _LOG_TEXT = re.compile(
     rb"\[?\d{4}-\d\d-\d\d|[\[(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|event:|\[DONE\]"
 )
@@ -28,18 +30,28 @@ class _Wrapper(msgspec.Struct):
     message: msgspec.Raw = msgspec.Raw()
 
 
-class LineDecoder:
-    """The part of a decoder that all formats share; a format defines `_take`.
+def decode_snapshot(snapshot: bytes, kind: type[T], format_name: str) -> T:
+    """What a decoder's `snapshot` wrote; raises StateError if it is not of this format."""
+    try:
+        return msgspec.json.decode(snapshot, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StateError(
+            f"the saved state of a log of format {format_name} cannot be read ({error}); {START_OVER}"
+        ) from error
 
-    `row` is a type for objects, most often a Struct whose counts are `values.Tokens` and whose other fields
-    take any JSON, so that an object fails to decode only if a count is none.
+
+class LineDecoder:
+    """The common part of decoders; a format defines `_take`.
+
+    `row` is the type of one object, usually a Struct whose counts are `values.Tokens` and whose other fields
+    accept any JSON, so that an object fails to decode only if a count is not a number.
     """
 
     def __init__(self, row: type[msgspec.Struct] | type[dict[str, Any]]) -> None:
         self._decode_row: Any = msgspec.json.Decoder(row, strict=False).decode  # numeric strings
 
     def _take(self, row: Any, line: bytes, entries: list[Entry]) -> None:
-        """Append what one decoded object comes to; may raise RecordError instead."""
+        """Append the entries of one decoded object, or raise RecordError."""
         raise NotImplementedError
 
     def decode(self, lines: Sequence[bytes]) -> list[Entry]:
@@ -75,7 +87,7 @@ class LineDecoder:
             self._salvage(line, failure, entries, depth)
 
     def _salvage(self, line: bytes, failure: Exception, entries: list[Entry], depth: int) -> None:
-        """Look inside wrappers and arrays; else say why the line is no record."""
+        """Look inside wrappers and arrays; if nothing is found there, say why the line has no record."""
         if isinstance(failure, RecordError):
             wrapped = unwrapped(line) if failure.reason == "no_usage" and depth < _MAX_DEPTH else None
             if wrapped is None:
@@ -117,7 +129,7 @@ def unwrapped(line: bytes) -> bytes | None:
 
 
 def verdict(bare: bytes) -> Entry:
-    """Why a line that is no JSON object gives no record."""
+    """Why a line that is not a JSON object gives no record."""
     try:
         text = bare.decode()
     except UnicodeDecodeError:
@@ -132,14 +144,14 @@ def verdict(bare: bytes) -> Entry:
 
 
 def _verdict_on_json(bare: bytes) -> RecordError:
-    """The standard library also takes NaN, Infinity and numbers out of range; no count can be one."""
+    """Unlike msgspec, the standard library accepts NaN, Infinity and numbers out of range."""
     try:
         msgspec.json.decode(bare)
     except FAILURES:
         return RecordError("invalid", "the line holds NaN, Infinity or a number out of range")
     if bare[:1] == b"{":
-        return RecordError("invalid", "a token count is negative, fractional, too large or no number")
-    return RecordError("no_usage", "the line is JSON but no object")
+        return RecordError("invalid", "a token count is negative, fractional, too large or not a number")
+    return RecordError("no_usage", "the line is JSON but not an object")
 
 
 def _elements(bare: bytes) -> list[msgspec.Raw]:

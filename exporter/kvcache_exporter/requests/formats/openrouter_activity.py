@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kvcache_exporter.errors import RecordError, StateError
+from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestColumns, Skipped
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import Template
 from kvcache_exporter.requests.formats.labels import Labeller
+from kvcache_exporter.requests.formats.lines import decode_snapshot
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.rows import Reading, foreign
 from kvcache_exporter.requests.formats.timestamps import timestamp
@@ -87,15 +88,8 @@ class ActivityDecoder:
 
     def restore(self, snapshot: bytes) -> None:
         """Raises StateError if the snapshot is not one of this format."""
-        if not snapshot:
-            return
-        try:
-            self._columns = msgspec.json.decode(snapshot, type=tuple[str, ...])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            message = (
-                "the saved state of a log of format openrouter_activity is damaged: delete the state file"
-            )
-            raise StateError(message) from error
+        if snapshot:
+            self._columns = decode_snapshot(snapshot, tuple[str, ...], OPENROUTER_ACTIVITY.name)
 
 
 def _fields(text: str) -> list[str]:

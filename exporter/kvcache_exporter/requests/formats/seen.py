@@ -8,17 +8,16 @@ from hashlib import blake2b
 
 import msgspec
 
-from kvcache_exporter.errors import StateError
+from kvcache_exporter.errors import START_OVER, StateError
 
 _SEGMENT = 1024
 _SEGMENTS = 128
 
 
 class Seen:
-    """Remembers the last 131,072 ids as 64-bit hashes, about 10 MB.
+    """Remembers the last 131,072 ids as 64-bit hashes, in about 10 MB.
 
-    What changed goes into the state file by segments, so that a busy source does not write all of it with
-    every commit.
+    It is saved in segments, so that a busy source does not write all of it with every commit.
     """
 
     def __init__(self) -> None:
@@ -28,7 +27,7 @@ class Seen:
         self._dropped: set[int] = set()
 
     def add(self, kind: str, request_id: str) -> bool:
-        """Whether the id was not there yet; `kind` keeps the ids of different logs apart."""
+        """Add an id and return whether it is new; `kind` keeps the ids of different formats apart."""
         digest = _digest(kind, request_id)
         if digest in self._known:
             return False
@@ -62,19 +61,18 @@ class Seen:
         return puts, set(map(str, self._dropped))
 
     def committed(self) -> None:
-        """What `changes` last gave is in the state file."""
+        """Confirm that the state file holds what `changes` last returned."""
         self._changed.clear()
         self._dropped.clear()
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
-        """Raises StateError if that is not what `changes` gave."""
+        """Raises StateError if `changes` did not write this."""
         try:
             for key, data in saved.items():
                 self._segments[int(key)] = msgspec.msgpack.decode(data, type=list[int])
         except (ValueError, msgspec.DecodeError) as error:
             raise StateError(
-                f"the saved ids of counted requests cannot be read ({error}); "
-                "move the file at state.path away to begin anew, or run the version that wrote it"
+                f"the saved ids of counted requests cannot be read ({error}); {START_OVER}"
             ) from error
         self._known.update(*self._segments.values())
 

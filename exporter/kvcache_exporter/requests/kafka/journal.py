@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kvcache_exporter.errors import KVCacheError, StateError
+from kvcache_exporter.errors import START_OVER, KVCacheError, StateError
 from kvcache_exporter.requests.books import Books, Key
 from kvcache_exporter.state import StateStore
 
@@ -21,7 +21,7 @@ class _Self(msgspec.Struct):
 
 
 class Staged(msgspec.Struct):
-    """What a batch comes to, while it is not known whether it was claimed."""
+    """The result of a batch of which it is not yet known whether it was claimed."""
 
     ends: dict[str, int]
     """Offset behind the batch by partition."""
@@ -30,7 +30,7 @@ class Staged(msgspec.Struct):
 
 
 class Journal:
-    """Stage a batch, claim it, then `finish`; after a crash ask whether it was claimed, then `resolve`.
+    """`stage` a batch, claim it, then `finish`; after a crash, ask whether it was claimed, then `resolve`.
 
     Between `stage` and `finish` the counters in the state file are those before the batch.
     """
@@ -46,7 +46,7 @@ class Journal:
         self.load()
 
     def load(self) -> None:
-        """Be what the state file holds, counters included; raises StateError where it cannot be read."""
+        """Return to what the state file holds, counters included; raises StateError if it is unreadable."""
         self._books.rollback()
         saved = self._store.load(self._space)
         staged = self._store.load(self._staging).get(_BATCH)
@@ -57,18 +57,17 @@ class Journal:
             self.staged = msgspec.msgpack.decode(staged, type=Staged) if staged else None
         except (ValueError, msgspec.DecodeError) as error:
             raise StateError(
-                f"the saved positions of a Kafka source cannot be read ({error}); "
-                "move the file at state.path away to begin anew, or run the version that wrote it"
+                f"the saved positions of a Kafka source cannot be read ({error}); {START_OVER}"
             ) from error
 
     @property
     def owner(self) -> str:
-        """Names this exporter in claims, for as long as its state file lives."""
+        """This exporter's name in claims; it stays the same as long as the state file does."""
         return self._self.owner
 
     @property
     def partitions(self) -> Mapping[str, int]:
-        """Of each topic how many partitions it had when it was first looked at."""
+        """Of each topic how many partitions it had when it was first seen."""
         return self._self.partitions
 
     def note_partitions(self, found: Mapping[str, int]) -> None:
@@ -77,7 +76,7 @@ class Journal:
         self._self = known
 
     def stage(self, ends: Mapping[str, int]) -> None:
-        """Keep what was counted since the last `finish` beside the counters, safe from a power failure."""
+        """Save what was counted since the last `finish` beside the counters, safe from a power failure."""
         puts, deletes = self._books.changes()
         puts |= {(self._space, key): b"%d" % end for key, end in ends.items()}
         staged = Staged(dict(ends), list(puts.items()), deletes)
@@ -85,7 +84,7 @@ class Journal:
         self.staged = staged
 
     def finish(self) -> None:
-        """The staged batch was claimed: it counts."""
+        """The staged batch was claimed: add it to the counters."""
         if self.staged is not None:
             self._write(dict(self.staged.puts), [*self.staged.deletes, (self._staging, _BATCH)])
             self.positions.update(self.staged.ends)
@@ -93,7 +92,7 @@ class Journal:
             self._books.committed()
 
     def resolve(self, *, claimed: bool) -> None:
-        """Count what was staged before a crash, or leave it to whoever reads its messages again."""
+        """Add what was staged before a crash, or drop it, as its messages are read again by somebody."""
         if claimed:
             self.finish()
         else:
@@ -101,7 +100,7 @@ class Journal:
         self.load()
 
     def close(self) -> None:
-        """Write nothing more from now on, whoever asks."""
+        """Refuse to write from now on."""
         with self._closing:
             self._closed = True
 
