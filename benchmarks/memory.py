@@ -57,7 +57,7 @@ def day() -> Iterator[float]:
         for collector, renderer in targets:
             collector.page(body, float(second), 0.01)
             blocks.append(renderer.block(collector.samples))
-        recorder.tick(float(second), [collector for collector, _ in targets], [])
+        recorder.tick(float(second), [collector for collector, _ in targets], [], [])
         page.text(blocks)
         if second + INTERVAL in (2 * 3600, DAY):
             yield _resident()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from kvcache_exporter.demo.playback import RecordedEngine, load_recording
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.errors import ScrapeError
+from kvcache_exporter.events.source import EventSource
 from kvcache_exporter.requests.formats import AUTO
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from kvcache_exporter.requests.ledger import Ledger
@@ -45,6 +46,8 @@ class Watched:
     collectors: dict[str, TargetCollector] = field(default_factory=dict)
     logs: dict[str, Log] = field(default_factory=dict)
     fleet: Fleet = field(default_factory=Fleet)
+    events: list[EventSource] = field(default_factory=list)
+    """Fed by the test through their ledgers; their threads do not run."""
     now: float = BEGAN
 
     def collector(self, name: str) -> TargetCollector:
@@ -62,13 +65,17 @@ class Watched:
             log.ledger.committed()
             log.ledger.tick(now)
             list(log.ledger.samples())
-        self.recorder.tick(now, self.collectors.values(), [log.ledger for log in self.logs.values()])
+        for source in self.events:
+            source.publish()
+        ledgers = [log.ledger for log in self.logs.values()]
+        self.recorder.tick(now, self.collectors.values(), ledgers, self.events)
 
     def summary(self, model: str | None = None, problems: Iterable[str] = ()) -> Summary:
         found = self.recorder.summary(
             self.now,
             self.collectors.values(),
             list(self.logs.values()),
+            self.events,
             model=model,
             exporter=ABOUT,
             problems=problems,

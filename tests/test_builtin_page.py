@@ -7,14 +7,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from fleet import BEGAN, Demo, Watched, vllm_page
 from kvcache_dashboards import style
 from kvcache_exporter.builtin_page import assets, formats
 from kvcache_exporter.builtin_page.render import page
+from kvcache_exporter.builtin_page.terms import TERMS
 from kvcache_exporter.errors import ScrapeError
+from kvcache_exporter.events.source import EventOptions, EventSource
 from kvcache_exporter.model import RequestRecord
+from kvcache_exporter.requests.prices import load_prices
+from kvcache_exporter.summary.figures import Cost
 
 SOURCES = Path(assets.__file__).parent
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
@@ -25,6 +30,18 @@ class Ratios(NamedTuple):
     token_hit_ratio: float | None
     request_hit_ratio: float | None
     gap: float | None = None
+
+
+def bill(spent: float | None, unpriced: int = 0) -> Cost:
+    """Of what would have cost a dollar without a cache."""
+    return Cost(
+        cost_usd=spent,
+        cost_without_cache_usd=None if spent is None else 1.0,
+        savings_usd=None if spent is None else 1.0 - spent,
+        savings_ratio=None if spent is None else 1.0 - spent,
+        priced_requests=0 if spent is None else 1,
+        unpriced_requests=unpriced,
+    )
 
 
 class Parsed(HTMLParser):
@@ -55,11 +72,11 @@ class Parsed(HTMLParser):
         (formats.points(-0.1), "-10.0 pp"),
         (formats.gap(Ratios(0.5, 0.25, 0.25)), "+25.0 pp"),
         (formats.gap(Ratios(None, None)), "no traffic"),
-        (formats.gap(Ratios(0.5, None)), "not told"),
+        (formats.gap(Ratios(0.5, None)), "not reported"),
         (formats.by_requests(Ratios(None, None)), "no traffic"),
-        (formats.by_requests(Ratios(0.5, None)), "not told"),
+        (formats.by_requests(Ratios(0.5, None)), "not reported"),
         (formats.usage(0.999), "100 %"),
-        (formats.number(None), "not told"),
+        (formats.number(None), "not reported"),
         (formats.number(0), "0"),
         (formats.number(999.4), "999"),
         (formats.number(999.6), "1 k"),
@@ -67,7 +84,22 @@ class Parsed(HTMLParser):
         (formats.number(-1500), "-1.5 k"),
         (formats.rate(0.0123), "0.0123/s"),
         (formats.rate(52_100.0), "52.1 k/s"),
-        (formats.rate(None), "not told"),
+        (formats.rate(None), "not reported"),
+        (formats.rate(52.0, "blocks"), "52 blocks/s"),
+        (formats.count(12345), "12,345"),
+        (formats.dollars(0.0), "$0.00"),
+        (formats.dollars(1234.567), "$1,234.57"),
+        (formats.dollars(0.1), "$0.10"),
+        (formats.dollars(0.0999), "$0.0999"),
+        (formats.dollars(0.000123456), "$0.000123"),
+        (formats.dollars(-0.25), "-$0.25"),
+        (formats.spent(bill(None, unpriced=0)), "no traffic"),
+        (formats.spent(bill(None, unpriced=2)), "no price"),
+        (formats.saved(bill(None, unpriced=2)), "no price"),
+        (formats.spent(bill(0.75)), "$0.75"),
+        (formats.without_cache(bill(0.75)), "$1.00"),
+        (formats.saved(bill(0.75)), "$0.25 (25.0 %)"),
+        (formats.saved(bill(1.5)), "-$0.50 (-50.0 %)"),
         (formats.size(0), "0 B"),
         (formats.size(2048), "2.05 kB"),
         (formats.at_most(0.075, 300.0), "≤ 75 ms"),
@@ -135,6 +167,97 @@ def test_figures_of_the_demo_stand_in_the_tables_as_the_summary_has_them() -> No
         assert group.group in text
 
 
+def tables(html: bytes) -> str:
+    """All text, as without a script: rows run together."""
+    return re.sub(r"\s+", " ", Parsed(html).text)
+
+
+def priced_and_heard() -> Watched:
+    """A vLLM that evicts and re-warms, by its events alone, and a log with prices."""
+    watched = Watched(events=[EventSource(EventOptions("a", "tcp://127.0.0.1:1"))])
+    ledger = watched.events[0].ledgers[0]
+    stored = {"type": "BlockStored", "block_hashes": [1, 2, 3, 4, 5, 6, 7, 8]}
+    removed = {"type": "BlockRemoved", "block_hashes": [1, 2, 3, 4, 5, 6]}
+    again = {"type": "BlockStored", "block_hashes": [1, 2], "medium": "GPU"}
+    on_host = {"type": "BlockStored", "block_hashes": [1], "medium": "CPU"}
+    watched.ledger("api").prices = load_prices(SOURCES.parents[2] / "docs" / "prices-example.json")
+    for at in (0, 20):
+        watched.collector("a").page(vllm_page(at, at / 2), BEGAN + at)
+        watched.tick(BEGAN + at)
+    ledger.add(msgspec.msgpack.encode([BEGAN, [stored, removed, again, on_host], 0]))
+    ledger.lost = 3
+    request = RequestRecord(10_000, 6_000, output_tokens=100, provider="openai", model_name="gpt-5.1")
+    watched.ledger("api").add([request, request._replace(model_name="unheard-of")])
+    watched.collector("a").page(vllm_page(40, 20), BEGAN + 40)
+    watched.tick(BEGAN + 40)
+    return watched
+
+
+def test_events_and_costs_stand_in_the_tables() -> None:
+    text = tables(page(priced_and_heard().summary()))
+    assert "evicted tokensnot reportednot reportednot reported" in text
+    assert "evicted blocks0.15/s0.15/s0.15/s" in text
+    assert "stored blocks0.25/s0.25/s0.25/s" in text
+    assert "stored blocks host0.025/s0.025/s0.025/s" in text
+    assert "re-warmed blocks0.05/s0.05/s0.05/s" in text
+    assert "re-warmed share20.0 %20.0 %20.0 %" in text
+    assert "lost batches of events333" in text
+    assert "resident blocks 4 on device, 1 on host" in text
+    assert "spent$0.00675$0.00675" in text
+    assert "without a cache$0.0135$0.0135" in text
+    assert "saved by the cache$0.00675 (50.0 %)$0.00675 (50.0 %)" in text
+    assert "requests without a price11" in text
+    assert "a vllmm0 tokens/s50.0 %not reported0/s0.15 blocks/s" in text
+    assert "3 batches of KV events lost in the last hour" in text
+    assert "a: 3 batches lost" in text
+
+
+def test_without_events_and_prices_nothing_of_them_is_shown() -> None:
+    """But how an engine that counts no evictions could tell them."""
+    watched = Watched()
+    for at in (0, 20):
+        watched.collector("a").page(vllm_page(at, at / 2), BEGAN + at)
+        watched.ledger("api").add([RequestRecord(10, 5, model_name="m")])
+        watched.tick(BEGAN + at)
+    html = re.sub(rb"<details>.*?</details>", b"", page(watched.summary()), flags=re.DOTALL)
+    text = tables(html)
+    for words in ("evicted blocks", "re-warmed", "resident", "Cost of", "spent", "$", "lost"):
+        assert words not in text.partition('{"generated_at"')[0]
+    assert "These engines' pages do not count evictions, their KV events do." in text
+
+
+def test_a_source_that_cannot_listen_or_heard_nothing_says_so() -> None:
+    watched = priced_and_heard()
+    watched.events.append(EventSource(EventOptions("b", "tcp://127.0.0.1:2")))
+    watched.events[0].problem = HOSTILE
+    watched.tick(BEGAN + 60)
+    html = page(watched.summary())
+    text = tables(html)
+    assert f"KV events of a cannot be heard: {HOSTILE}." in text
+    assert "b: nothing heard yet" in text
+    assert b"<img" not in html
+
+
+def test_every_word_that_is_explained_is_explained_where_it_is_used() -> None:
+    """Over the word for who points, and in a list below for who does not."""
+    html = page(priced_and_heard().summary())
+    parsed = Parsed(html)
+    titles = {attributes["title"] for _, attributes in parsed.tags if attributes.get("title")}
+    lists = Parsed(b"".join(re.findall(rb"<details>.*?</details>", html, re.DOTALL))).text
+    assert titles <= set(TERMS.values())
+    for term, meaning in TERMS.items():
+        assert term in lists
+        assert meaning in lists
+
+
+def test_the_first_target_without_a_page_is_named_at_the_top() -> None:
+    watched = Watched()
+    for name in ("a", "b", "c"):
+        watched.collector(name).failed(ScrapeError("connection", "refused"))
+    watched.tick(BEGAN)
+    assert "3 of 3 targets without a usable page: a and 2 more." in tables(page(watched.summary()))
+
+
 def test_a_shard_says_that_it_shows_its_share_only() -> None:
     summary = Watched().summary()
     assert "only this exporter's share" not in Parsed(page(summary)).text
@@ -182,7 +305,7 @@ def big_fleet() -> Watched:
         )
         watched.tick(BEGAN + at)
     for step in range(1, 300):
-        watched.recorder.tick(BEGAN + 60 + 15 * step, (), [watched.ledger("app")])
+        watched.recorder.tick(BEGAN + 60 + 15 * step, (), [watched.ledger("app")], [])
     return watched
 
 

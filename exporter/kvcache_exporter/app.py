@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcache_exporter.catalogue import Metric
-from kvcache_exporter.config import Config, EventSource
+from kvcache_exporter.config import Config
+from kvcache_exporter.config import EventSource as EventSection
 from kvcache_exporter.errors import ConfigError, KVCacheError
-from kvcache_exporter.events.source import EventOptions
+from kvcache_exporter.events.source import EventOptions, EventSource
 from kvcache_exporter.events.sources import EventSources
 from kvcache_exporter.exposition import Chunk
 from kvcache_exporter.jobs import JobMaker
@@ -98,6 +99,10 @@ class App:
         return self._requests.all
 
     @property
+    def event_sources(self) -> list[EventSource]:
+        return self._events.all
+
+    @property
     def receiver(self) -> "Receiver | None":
         """Receives OTLP; None if no source is configured for it."""
         return self._requests.receiver
@@ -181,7 +186,8 @@ class App:
         while not self._stop.wait(min(LONGEST_STEP, max(SHORTEST_STEP, self.config.scrape.interval))):
             try:
                 collectors = [job.collector for job in self.scheduler.jobs.values()]
-                self.recorder.tick(time.time(), collectors, [source.ledger for source in self.sources])
+                ledgers = [source.ledger for source in self.sources]
+                self.recorder.tick(time.time(), collectors, ledgers, self.event_sources)
             except Exception:
                 log.exception("summary: unexpected fault; please report it")
 
@@ -194,7 +200,7 @@ def _state_path(config: Config) -> Path | None:
     return Path(config.state.path) if config.state.path else None
 
 
-def _event_options(source: EventSource, config: Config) -> EventOptions:
+def _event_options(source: EventSection, config: Config) -> EventOptions:
     return EventOptions(
         target=source.target,
         endpoint=source.endpoint,

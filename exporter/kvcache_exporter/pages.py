@@ -118,6 +118,7 @@ class ExporterPages:
             time.time(),
             [job.collector for job in app.scheduler.jobs.values()],
             app.sources,
+            app.event_sources,
             model=model,
             exporter=about,
             problems=app.discovery_problems(),

@@ -14,13 +14,20 @@ from playwright.sync_api import Browser, Page
 from processes import Engine, free_port, running, start_exporter, wait_until
 
 from browser.page import chromium
+from event_publisher import Publisher
 from fleet import vllm_page
 from kvcache_exporter.builtin_page import formats
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
+DOCS = Path(__file__).parents[2] / "docs"
 SPEED = 3.0
 CHARTS = ("hits", "outcomes", "p95", "usage", "phases")
+USAGE = [
+    b'{"model":"%s","usage":{"prompt_tokens":10000,"completion_tokens":100,'
+    b'"prompt_tokens_details":{"cached_tokens":6000}}}\n' % model
+    for model in (b"gpt-5.1", b"gpt-5.1", b"unheard-of")
+]
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=2>" + "x" * 60
 # Coloured pixels of a chart's canvas: grid and text are grey.
 COLOURED = """(id) => {
@@ -80,8 +87,40 @@ def opened(browser: Browser, url: str, *, width: int = 1400, **options: Any) -> 
     assert [text for text in complaints if not text.startswith("Canvas2D: Multiple readback")] == []
 
 
+@contextmanager
+def priced_and_heard(folder: Path) -> Iterator[tuple[str, Publisher]]:
+    """An exporter of a vLLM that publishes its KV events, and of an API's log with prices."""
+    port, events_port = free_port(), free_port()
+    log, config = folder / "usage.jsonl", folder / "kvcache.yaml"
+    log.write_bytes(b"".join(USAGE))
+    with closing(Engine(folder)) as engine, Publisher(events_port) as publisher:
+        engine.page = vllm_page(1000, 500)
+        config.write_text(
+            f"scrape: {{interval: 1s, timeout: 1s}}\ntargets: [{{static: ['{engine.address}']}}]\n"
+            f"requests: [{{name: api, format: openai_chat, paths: ['{log}'], start_at: beginning}}]\n"
+            f"events: [{{target: '{engine.address}', endpoint: 'tcp://127.0.0.1:{events_port}'}}]\n"
+            f"prices: {{file: '{DOCS / 'prices-example.json'}'}}\n"
+        )
+        with running(start_exporter(config, port, folder / "log")):
+            publisher.subscribed()
+            yield f"http://127.0.0.1:{port}/", publisher
+
+
 def drawn(page: Page, chart: str) -> None:
     wait_until(f"lines in the chart {chart}", lambda: page.evaluate(COLOURED, f"chart-{chart}") > 30)
+
+
+def _of_one_moment(page: Page, url: str, *parts: str) -> tuple[dict[str, Any], ...]:
+    """The summary and the cells of the parts' rows by name."""
+
+    def found() -> tuple[dict[str, Any], ...] | None:
+        page.reload()
+        summary = requests.get(f"{url}api/v1/summary", timeout=5).json()
+        at = page.evaluate("JSON.parse(document.getElementById('data').textContent).generated_at")
+        rows = (page.evaluate(ROWS, part) for part in parts)
+        return (summary, *rows) if at == summary["generated_at"] else None
+
+    return wait_until("page and summary of one moment", found)
 
 
 def refresh(page: Page) -> None:
@@ -91,15 +130,7 @@ def refresh(page: Page) -> None:
 
 def test_figures_on_the_page_equal_the_summary(browser: Browser, url: str) -> None:
     with opened(browser, url) as page:
-
-        def of_one_moment() -> tuple[dict[str, Any], dict[str, list[str]], dict[str, list[str]]] | None:
-            page.reload()
-            summary = requests.get(f"{url}api/v1/summary", timeout=5).json()
-            at = page.evaluate("JSON.parse(document.getElementById('data').textContent).generated_at")
-            found = page.evaluate(ROWS, "hit"), page.evaluate(ROWS, "cost")
-            return (summary, *found) if at == summary["generated_at"] else None
-
-        summary, hit, cost = wait_until("page and summary of one moment", of_one_moment)
+        summary, hit, cost = _of_one_moment(page, url, "hit", "cost")
     fleet = summary["fleet"]
     for kind in ("engines", "requests"):
         windows = fleet[kind]["windows"].values()
@@ -114,6 +145,36 @@ def test_figures_on_the_page_equal_the_summary(browser: Browser, url: str) -> No
         bounds = [formats.at_most(v, latency["edges_seconds"][-1]) for v in latency["estimates"].values()]
         assert cost[outcome][0] == str(fleet["requests"]["outcomes"]["5m"][outcome])
         assert cost[outcome][2:] == bounds
+
+
+def test_events_and_costs_on_the_page_equal_the_summary(browser: Browser, tmp_path: Path) -> None:
+    with priced_and_heard(tmp_path) as (url, publisher):
+        publisher.store(*range(100))
+        publisher.remove(*range(60))
+        publisher.store(*range(30))
+
+        def told() -> dict[str, Any] | None:
+            fleet: dict[str, Any] = requests.get(f"{url}api/v1/summary", timeout=5).json()["fleet"]
+            heard = fleet["events"]["windows"]["1h"]["rewarmed_blocks_per_second"]
+            return fleet if heard and fleet["requests"] and fleet["requests"]["costs"] else None
+
+        wait_until("events and costs", told)
+        with opened(browser, url) as page:
+            drawn(page, "pressure")
+            legend = page.inner_text("#chart-pressure .u-legend")
+            assert "evicted blocks/s" in legend
+            assert "evicted tokens/s" not in legend
+            # This log tells no times: no empty charts of them.
+            assert page.locator("#chart-p95").is_hidden()
+            summary, pressure, cost = _of_one_moment(page, url, "pressure", "cost")
+    events, costs = summary["fleet"]["events"]["windows"], summary["fleet"]["requests"]["costs"].values()
+    blocks = [w["evicted_blocks_per_second"]["device"] for w in events.values()]
+    assert pressure["evicted blocks"] == [formats.rate(value) for value in blocks]
+    assert pressure["re-warmed share"] == [formats.percent(w["rewarmed_ratio"]) for w in events.values()]
+    assert pressure["re-warmed share"][0] == "23.1 %"
+    assert cost["spent"] == [formats.dollars(each["cost_usd"]) for each in costs]
+    assert cost["without a cache"] == [formats.dollars(each["cost_without_cache_usd"]) for each in costs]
+    assert cost["requests without a price"] == [str(each["unpriced_requests"]) for each in costs]
 
 
 def test_charts_are_drawn_and_go_on_by_themselves(browser: Browser, url: str) -> None:
@@ -173,13 +234,13 @@ def test_nothing_sticks_out(browser: Browser, url: str, width: int) -> None:
 
 def test_tab_goes_through_links_and_tables_in_the_order_of_the_page(browser: Browser, url: str) -> None:
     with opened(browser, url) as page:
-        wanted = page.evaluate("[...document.querySelectorAll('a, [tabindex]')].length")
+        wanted = page.evaluate("[...document.querySelectorAll('a, summary, [tabindex]')].length")
         found = []
         for _ in range(wanted):
             page.keyboard.press("Tab")
             found.append(
                 page.evaluate(
-                    "[...document.querySelectorAll('a, [tabindex]')].indexOf(document.activeElement)"
+                    "[...document.querySelectorAll('a, summary, [tabindex]')].indexOf(document.activeElement)"
                 )
             )
         assert found == list(range(wanted))

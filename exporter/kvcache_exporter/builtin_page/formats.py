@@ -1,10 +1,15 @@
 """How the page writes numbers: with their units, and in words where there is none."""
 
 from datetime import UTC, datetime
+from math import floor, log10
 from typing import Protocol
 
+from kvcache_exporter.summary.figures import Cost, EventWindow
+from kvcache_exporter.summary.schema import Replica
+
 NO_TRAFFIC = "no traffic"
-NOT_TOLD = "not told"
+NOT_TOLD = "not reported"
+NO_PRICE = "no price"
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -23,7 +28,7 @@ class Ratios(Protocol):
 
 
 def by_requests(ratios: Ratios) -> str:
-    """Where there is a rate by tokens there is traffic: then the one by requests is missing as not told."""
+    """Where there is a rate by tokens there is traffic: then the one by requests is not reported."""
     missing = ratios.request_hit_ratio is None and ratios.token_hit_ratio is not None
     return NOT_TOLD if missing else percent(ratios.request_hit_ratio)
 
@@ -60,6 +65,53 @@ def number(value: float | None) -> str:
 
 def rate(value: float | None, unit: str = "") -> str:
     return NOT_TOLD if value is None else f"{number(value)}{unit and ' ' + unit}/s"
+
+
+def evicted(replica: Replica) -> str:
+    """By the engine's counter, by its KV events, or both."""
+    known = {"tokens": replica.evicted_tokens_per_second, "blocks": replica.evicted_blocks_per_second}
+    return ", ".join(rate(value, unit) for unit, value in known.items() if value is not None) or NOT_TOLD
+
+
+def evicted_blocks(window: EventWindow, tier: str) -> str:
+    """A tier that is not named in the window stood still."""
+    return rate(window.evicted_blocks_per_second.get(tier, 0.0))
+
+
+def stored_blocks(window: EventWindow, tier: str) -> str:
+    return rate(window.stored_blocks_per_second.get(tier, 0.0))
+
+
+def count(value: int) -> str:
+    """Exact."""
+    return f"{value:,}"
+
+
+def dollars(value: float) -> str:
+    """Cents from ten cents on, three digits below."""
+    amount = abs(value)
+    text = f"{amount:,.2f}" if amount >= 0.1 or not amount else f"{amount:.{2 - floor(log10(amount))}f}"
+    return f"{'-' if value < 0 else ''}${text}"
+
+
+def spent(cost: Cost) -> str:
+    return _priced(cost, cost.cost_usd)
+
+
+def without_cache(cost: Cost) -> str:
+    return _priced(cost, cost.cost_without_cache_usd)
+
+
+def saved(cost: Cost) -> str:
+    """With its share of what would have been spent."""
+    share = "" if cost.savings_ratio is None else f" ({percent(cost.savings_ratio)})"
+    return _priced(cost, cost.savings_usd) + share
+
+
+def _priced(cost: Cost, value: float | None) -> str:
+    if value is None:
+        return NO_PRICE if cost.unpriced_requests else NO_TRAFFIC
+    return dollars(value)
 
 
 def at_most(seconds: float | None, last_edge: float) -> str:

@@ -27,8 +27,10 @@ def notices(summary: Summary) -> Iterator[Notice]:
     """The most urgent first; none if all is well."""
     quality, engines = summary.data_quality, summary.fleet.engines
     if quality.down.total:
+        first, more = quality.down.shown[0].target, quality.down.total - 1
         yield Notice(
-            f"{_some(quality.down.total, quality.targets, 'target')} without a usable page.",
+            f"{_some(quality.down.total, quality.targets, 'target')} without a usable page: {first}"
+            f"{f' and {more} more' if more else ''}.",
             "KVCacheTargetDown",
         )
     for reason in engines.suspect if engines else ():
@@ -42,6 +44,7 @@ def notices(summary: Summary) -> Iterator[Notice]:
             "KVCacheExporterConfigReloadFailed",
         )
     yield from _of_logs(quality)
+    yield from _of_events(summary)
     if quality.discovery_problems.total:
         yield Notice("Targets could not be looked up.", "KVCacheTargetsMissing")
     if quality.incomplete_targets:
@@ -58,6 +61,19 @@ def _of_logs(quality: DataQuality) -> Iterator[Notice]:
         yield Notice(
             f"{failures} log line{'s' if failures > 1 else ''} could not be read.",
             "KVCacheLogParseFailures",
+        )
+
+
+def _of_events(summary: Summary) -> Iterator[Notice]:
+    for each in summary.data_quality.events.shown:
+        if each.problem:
+            yield Notice(f"KV events of {each.target} cannot be heard: {each.problem}.", "KVCacheEventsLost")
+    events = summary.fleet.events
+    if events and (lost := events.windows["1h"].lost_batches):
+        yield Notice(
+            f"{lost} batch{'es' if lost > 1 else ''} of KV events lost in the last hour: "
+            "resident and re-warmed blocks are approximate.",
+            "KVCacheEventsLost",
         )
 
 

@@ -2,6 +2,7 @@
 "use strict";
 (() => {
   const EVERY = 5000, PATIENCE = 10000, HEIGHT = 176;
+  const MINUTES = [1, 2, 5, 10, 15, 30, 60].map((minutes) => 60 * minutes);
   const status = document.getElementById("status");
   const charts = new Map();
   let data = JSON.parse(document.getElementById("data").textContent);
@@ -16,38 +17,44 @@
   };
   const seconds = (v) => (v == null ? "–" : v < 1 ? `${+(1000 * v).toPrecision(3)} ms` : `${+v.toPrecision(3)} s`);
 
-  // Each chart: its series as [label, colour, values' column or phase, scale], and how axes write values.
-  const overTime = (columns, scales) => ({
-    rows: () => [data.history.at, ...columns.map(([, , column]) => data.history[column])],
+  // Each chart: what it is of, its series as [label, colour, values' column or phase, scale], and how axes write values.
+  const overTime = (of, columns, scales) => ({
+    of, rows: () => [data.history.at, ...columns.map(([, , column]) => data.history[column])],
     series: columns, x: { time: true, range: minutes }, xText: null, scales,
   });
-  const shares = (source, names) => ({
-    rows: () => joined(names.map((name) => data[source][name])),
+  const shares = (of, source, names) => ({
+    of, rows: () => joined(names.map((name) => data[source][name])),
     series: names.map((name) => [name, name, name, "share"]),
     x: { time: false, distr: 3 }, xText: seconds,
     scales: { share: { range: [0, 1], text: percent } },
   });
   const OUTCOMES = ["full", "partial", "miss"];
   const KINDS = {
-    hits: overTime([
+    hits: overTime(["engines", "requests"], [
       ["tokens, engines", "blue", "token_hit_ratio", "share"],
       ["requests, engines", "green", "request_hit_ratio", "share"],
       ["tokens, logs", "purple", "log_token_hit_ratio", "share"],
       ["requests, logs", "orange", "log_request_hit_ratio", "share"],
     ], { share: { range: [0, 1], text: percent } }),
-    outcomes: shares("outcomes", OUTCOMES),
-    phases: shares("phases", ["cold", "warm"]),
-    p95: overTime(OUTCOMES.map((name) => [name, name, `${name}_ttft_p95_at_most_seconds`, "wait"]),
+    outcomes: shares(["ttft"], "outcomes", OUTCOMES),
+    phases: shares(["engines"], "phases", ["cold", "warm"]),
+    p95: overTime(["ttft"], OUTCOMES.map((name) => [name, name, `${name}_ttft_p95_at_most_seconds`, "wait"]),
       { wait: { distr: 3, text: seconds } }),
-    pressure: overTime([
-      ["preemptions/s", "red", "preemptions_per_second", "left"],
-      ["evicted tokens/s", "orange", "evicted_tokens_per_second", "right"],
-    ], { left: { text: plain }, right: { text: plain } }),
-    usage: overTime([
+    pressure: overTime(["engines", "events"], [
+      ["preemptions/s", "red", "preemptions_per_second", "requests"],
+      ["evicted tokens/s", "orange", "evicted_tokens_per_second", "tokens"],
+      ["evicted blocks/s", "purple", "evicted_blocks_per_second", "blocks"],
+      ["re-warmed blocks/s", "blue", "rewarmed_blocks_per_second", "blocks"],
+    ], {
+      requests: { text: plain, label: "requests/s" },
+      tokens: { text: plain, label: "tokens/s" },
+      blocks: { text: plain, label: "blocks/s" },
+    }),
+    usage: overTime(["engines"], [
       ["fullest cache", "blue", "usage_ratio", "share"],
-      ["running", "gray", "running_requests", "right"],
-      ["waiting", "red", "waiting_requests", "right"],
-    ], { share: { range: [0, 1], text: percent }, right: { text: plain } }),
+      ["running", "gray", "running_requests", "requests"],
+      ["waiting", "red", "waiting_requests", "requests"],
+    ], { share: { range: [0, 1], text: percent }, requests: { text: plain, label: "requests" } }),
   };
 
   // Cumulative shares of several histograms, their edges need not be the same, over one axis.
@@ -85,26 +92,30 @@
   }
   function fromZero(_, __, high) { return [0, high > 0 ? high * 1.1 : 1]; }
 
-  function options(kind, width) {
+  // `shown` are those of the chart's series that have values: the others would be empty axes and words.
+  function options(kind, shown, width) {
     const text = color("muted"), grid = { stroke: color("border"), width: 1 }, font = "11px system-ui, sans-serif";
     const scales = { x: kind.x.distr ? { ...kind.x, range: decades } : kind.x };
     const axes = [{ stroke: text, grid, ticks: grid, font, size: 28,
-      ...(kind.xText ? { splits: powers } : {}),
+      ...(kind.xText ? { splits: powers } : { incrs: MINUTES, space: 52 }),
       values: (_, at) => at.map((v) => (v == null ? "" : (kind.xText || clock)(v))) }];
-    Object.entries(kind.scales).forEach(([name, scale], place) => {
-      const { text: write, ...rest } = scale;
+    const used = Object.entries(kind.scales).filter(([name]) => shown.some((each) => each[3] === name));
+    used.forEach(([name, scale], place) => {
+      const { text: write, label, ...rest } = scale;
       scales[name] = { ...rest, range: rest.range || (rest.distr ? decades : fromZero) };
-      axes.push({ scale: name, side: place ? 1 : 3, stroke: text, font, size: 56, ticks: grid,
-        ...(rest.distr ? { splits: powers } : {}), grid: place ? { show: false } : grid, values: (_, at) => at.map((v) => (v == null ? "" : write(v))) });
+      axes.push({ scale: name, side: place ? 1 : 3, stroke: text, font, size: label ? 44 : 52, ticks: grid,
+        ...(label ? { label, labelFont: font, labelSize: 16, labelGap: 0 } : {}),
+        ...(rest.distr ? { splits: powers, space: 16 } : {}), grid: place ? { show: false } : grid, values: (_, at) => at.map((v) => (v == null ? "" : write(v))) });
     });
     return {
       width, height: HEIGHT, scales, axes, tzDate: utc,
-      hooks: { ready: [(chart) => newest(chart, kind)] }, cursor: { drag: { x: false, y: false } }, legend: { live: true },
+      hooks: { ready: [(chart) => newest(chart, kind)], setCursor: [(chart) => newest(chart, kind)] }, legend: { live: true },
+      cursor: { drag: { x: false, y: false }, ...(kind.xText ? {} : { sync: { key: "history" } }) },
       series: [
-        { label: kind.xText ? "within" : "UTC", value: kind.xText ? (_, v) => kind.xText(v) : "{HH}:{mm}:{ss}" },
-        ...kind.series.map(([label, name, , scale]) => ({ label, scale, stroke: color(name), width: 1.5,
+        { label: kind.xText ? "within" : "UTC", value: kind.xText ? (_, v) => (v == null ? "" : kind.xText(v)) : "{HH}:{mm}:{ss}" },
+        ...shown.map(([label, name, , scale]) => ({ label, scale, stroke: color(name), width: 1.5,
           spanGaps: Boolean(kind.xText), points: { show: kind.xText ? true : undefined, size: 4 },
-          value: (_, v) => kind.scales[scale].text(v) })),
+          value: (_, v) => (v == null && kind.xText ? "" : kind.scales[scale].text(v)) })),
       ],
     };
   }
@@ -112,18 +123,23 @@
   function draw() {
     for (const [name, kind] of Object.entries(KINDS)) {
       const host = document.getElementById(`chart-${name}`);
-      const rows = kind.rows(), seen = rows.slice(1).some((row) => row.some((v) => v != null));
-      const chart = charts.get(name);
-      if (!seen) {
-        if (chart) { chart.destroy(); charts.delete(name); }
+      host.parentElement.hidden = !kind.of.some((source) => data.has[source]);
+      const [x, ...columns] = kind.rows(), seen = columns.map((column) => column.some((v) => v != null));
+      const shown = kind.series.filter((_, i) => seen[i]), rows = [x, ...columns.filter((_, i) => seen[i])];
+      const labels = shown.map(([label]) => label).join();
+      let chart = charts.get(name);
+      if (chart && chart.labels !== labels) { chart.destroy(); charts.delete(name); chart = null; }
+      if (!shown.length) {
         host.innerHTML = '<p class="empty">no traffic</p>';
       } else if (chart) {
         chart.setData(rows);
       } else {
         host.textContent = "";
-        charts.set(name, new uPlot(options(kind, host.clientWidth), rows, host));
+        chart = new uPlot(options(kind, shown, host.clientWidth), rows, host);
+        chart.labels = labels;
+        charts.set(name, chart);
       }
-      newest(charts.get(name), kind);
+      newest(chart, kind);
     }
   }
 

@@ -7,8 +7,10 @@ from markupsafe import Markup
 from kvcache_exporter.builtin_page import formats
 from kvcache_exporter.builtin_page.assets import PATHS
 from kvcache_exporter.builtin_page.notices import notices
+from kvcache_exporter.builtin_page.terms import TERMS
 from kvcache_exporter.catalogue import PHASES, WINDOWS
 from kvcache_exporter.model import OUTCOMES
+from kvcache_exporter.summary.figures import Scope
 from kvcache_exporter.summary.schema import Summary
 
 _DOCS = "https://github.com/kvcache-exporter/kvcache-exporter/blob/main"
@@ -18,13 +20,20 @@ _FILTERS = (
     formats.at_most,
     formats.by_requests,
     formats.clock,
+    formats.count,
     formats.duration,
+    formats.evicted,
+    formats.evicted_blocks,
     formats.gap,
     formats.number,
     formats.percent,
     formats.rate,
+    formats.saved,
     formats.size,
+    formats.spent,
+    formats.stored_blocks,
     formats.usage,
+    formats.without_cache,
 )
 
 
@@ -37,18 +46,26 @@ def page(summary: Summary) -> bytes:
         scope=scope,
         model=model,
         notices=list(notices(summary)),
-        data=_data(summary, scope.engines, scope.requests),
+        uptime=summary.generated_at - summary.exporter.started_at,
+        data=_data(summary, scope),
     )
     return html.encode()
 
 
-def _data(summary: Summary, engines: object, requests: object) -> Markup:
+def _data(summary: Summary, scope: Scope) -> Markup:
     """What the charts draw, as JSON that cannot end the element it stands in."""
+    engines, requests, events = scope.engines, scope.requests, scope.events
     charts = {
         "generated_at": summary.generated_at,
+        "has": {
+            "engines": bool(engines),
+            "requests": bool(requests),
+            "ttft": bool(requests and requests.ttft["1h"]),
+            "events": bool(events),
+        },
         "history": summary.history,
-        "outcomes": requests.ttft[_CHART_WINDOW] if requests else {},  # type: ignore[attr-defined]
-        "phases": engines.ttft["1h"] if engines else {},  # type: ignore[attr-defined]
+        "outcomes": requests.ttft[_CHART_WINDOW] if requests else {},
+        "phases": engines.ttft["1h"] if engines else {},
     }
     text = msgspec.json.encode(charts).decode()
     return Markup(text.replace("<", "\\u003c"))  # noqa: S704 -- JSON without "<" holds no markup
@@ -70,7 +87,10 @@ def _environment() -> Environment:
         "outcomes": OUTCOMES,
         "phases": PHASES,
         "down_shown": _DOWN_SHOWN,
+        "terms": TERMS,
         "no_traffic": formats.NO_TRAFFIC,
+        "not_told": formats.NOT_TOLD,
+        "no_values": (formats.NO_TRAFFIC, formats.NOT_TOLD, formats.NO_PRICE),
     }
     return environment
 

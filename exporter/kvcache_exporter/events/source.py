@@ -48,17 +48,20 @@ class EventSource:
 
     def __init__(self, options: EventOptions) -> None:
         self.name = options.target
+        self.samples: list[Sample] = []
+        """What was last published."""
         self.block: Mapping[Metric, Chunk] = {}
-        self._options = options
+        self.problem = ""
+        """Why it cannot listen now."""
+        self.options = options
         ranks = range(options.ranks)
         limit = max(options.max_blocks // options.ranks, _FEWEST_BLOCKS)
         self.ledgers = [RankLedger(limit) for _ in ranks]
         self._subscriptions = [self._subscription(rank) for rank in ranks]
         self._renderer = Renderer()
-        self._reported = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"events {self.name}", daemon=True)
-        self._publish()
+        self.publish()
 
     @property
     def cleared(self) -> int:
@@ -78,7 +81,7 @@ class EventSource:
             self._thread.join(5.0)
 
     def _subscription(self, rank: int) -> Subscription:
-        options, context = self._options, shared_context()
+        options, context = self.options, shared_context()
         replay = Replay(context, options.replay and endpoint_of(options.replay, rank))
         stream = Stream(replay, self.ledgers[rank])
         endpoint = endpoint_of(options.endpoint, rank)
@@ -101,13 +104,14 @@ class EventSource:
         poller = zmq.Poller()
         for subscription in self._subscriptions:
             poller.register(subscription.open(), zmq.POLLIN)
+        self.problem = ""
         published, changed = time.monotonic(), False
         while not self._stop.is_set():
             poller.poll(_POLL_MILLISECONDS)
             for subscription in self._subscriptions:
                 changed |= self._receive(subscription, poller)
             if changed and time.monotonic() - published >= _PUBLISH_SECONDS:
-                self._publish()
+                self.publish()
                 published, changed = time.monotonic(), False
 
     def _receive(self, subscription: Subscription, poller: zmq.Poller) -> bool:
@@ -119,12 +123,14 @@ class EventSource:
         return taken > 0
 
     def _report(self, problem: str) -> None:
-        if problem != self._reported:
-            log.warning("events of %s at %s: %s", self.name, self._options.endpoint, problem)
-        self._reported = problem
+        if problem != self.problem:
+            log.warning("events of %s at %s: %s", self.name, self.options.endpoint, problem)
+        self.problem = problem
 
-    def _publish(self) -> None:
-        self.block = self._renderer.block(self._samples())
+    def publish(self) -> None:
+        """Show what was counted so far."""
+        self.samples = list(self._samples())
+        self.block = self._renderer.block(self.samples)
 
     def _samples(self) -> Iterator[Sample]:
         for kind in c.EVENT_KINDS:
@@ -132,8 +138,8 @@ class EventSource:
             yield Sample(c.EVENTS, (self.name, kind), float(total))
         yield Sample(c.EVENTS_LOST, (self.name,), float(sum(ledger.lost for ledger in self.ledgers)))
         for rank, ledger in enumerate(self.ledgers):
-            label = str(rank) if self._options.ranks > 1 else ""
-            yield from ledger.samples((self.name, "", self._options.model_name, label))
+            label = str(rank) if self.options.ranks > 1 else ""
+            yield from ledger.samples((self.name, "", self.options.model_name, label))
 
 
 def endpoint_of(endpoint: str, rank: int) -> str:

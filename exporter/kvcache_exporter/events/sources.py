@@ -25,6 +25,10 @@ class EventSources:
     def close(self) -> None:
         _close(self._running.values())
 
+    @property
+    def all(self) -> list[EventSource]:
+        return list(self._running.values())
+
     def blocks(self) -> list[Mapping[Metric, Chunk]]:
         return [source.block for source in self._running.values()]
 

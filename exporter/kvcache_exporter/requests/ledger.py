@@ -14,7 +14,7 @@ from kvcache_exporter.requests.columns import in_columns
 from kvcache_exporter.requests.formats.base import Entry
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.requests.prices import Prices
-from kvcache_exporter.requests.tally import Gained, Histogram, Tally, merge
+from kvcache_exporter.requests.tally import Gained, Histogram, Money, Tally, merge
 from kvcache_exporter.windows import History, Terms
 
 OVERFLOW = "other"
@@ -49,10 +49,13 @@ class ModelTotals:
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
         self.ttft: dict[str, Histogram] = {}
+        self.money = Money()
 
     def add(self, gained: Gained) -> None:
         self.outcomes.update(gained.outcomes)
         merge(self.ttft, gained.ttft)
+        if gained.money:
+            self.money.merge(gained.money)
 
 
 class Ledger:
@@ -92,11 +95,13 @@ class Ledger:
         group = columns[:3]
         place = self._place(group)
         tally = self._tally(place)
-        self._pending.append((place[1], tally.add(columns, self._full_hit)))
+        gained = tally.add(columns, self._full_hit)
         if self.prices:
             # By the requests' own model: a tally of `other` holds many.
             price = self.prices.of(*group[:2])
-            tally.money.add(price.bills(columns) if price else repeat(None, len(columns.prompt_tokens)))
+            bills = price.bills(columns) if price else repeat(None, len(columns.prompt_tokens))
+            gained = gained._replace(money=tally.money.add(bills))
+        self._pending.append((place[1], gained))
         self._note_newest(columns.times)
 
     def _add_other(self, entry: Aggregate | Skipped | RecordError) -> None:

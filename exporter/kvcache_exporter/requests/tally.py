@@ -8,6 +8,7 @@ from operator import add, sub
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
@@ -28,8 +29,9 @@ class Money(msgspec.Struct):
     cost: float = 0.0
     without_cache: float = 0.0
 
-    def add(self, bills: Iterable[Bill | None]) -> None:
-        """One for each request; None where it is not known what it cost."""
+    def add(self, bills: Iterable[Bill | None]) -> "Money":
+        """One for each request, None where it is not known what it cost; returns what they add up to."""
+        before = astuple(self)
         for bill in bills:
             if bill is None:
                 self.unpriced += 1
@@ -37,6 +39,13 @@ class Money(msgspec.Struct):
                 self.priced += 1
                 self.cost += bill.cost
                 self.without_cache += bill.without_cache
+        return Money(*map(sub, astuple(self), before))
+
+    def merge(self, other: "Money") -> None:
+        self.priced += other.priced
+        self.unpriced += other.unpriced
+        self.cost += other.cost
+        self.without_cache += other.without_cache
 
     @property
     def savings(self) -> float:
@@ -82,6 +91,8 @@ class Gained(NamedTuple):
 
     outcomes: Mapping[Outcome, int]
     ttft: Mapping[Outcome, Histogram]
+    money: Money | None = None
+    """None without a price table."""
 
 
 class Tally(msgspec.Struct):

@@ -72,6 +72,22 @@ class RequestWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """By the configured price table, in US dollars; null if no request of the window has a price."""
+
+    cost_usd: float | None
+    cost_without_cache_usd: float | None
+    """Of the same requests, had nothing been read from or written to a cache."""
+    savings_usd: float | None
+    """Below zero where writes were paid for and not read back."""
+    savings_ratio: float | None
+    """Savings by the cost without a cache."""
+    priced_requests: int
+    unpriced_requests: int
+    """In no cost: the table lacks their model, or the log does not say what was billed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
     """What the logs of one model, or of all, say together."""
 
@@ -81,12 +97,43 @@ class Requests:
     """Requests by window and outcome."""
     ttft: dict[str, dict[str, Latency]]
     """By window and outcome."""
+    costs: dict[str, Cost] | None
+    """By window; null without a price table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventWindow:
+    """From KV events, of all engines that publish them together; null and empty if none was heard."""
+
+    stored_blocks_per_second: dict[str, float]
+    """By tier, as is the next; a tier other than the device only if there was anything."""
+    evicted_blocks_per_second: dict[str, float]
+    rewarmed_blocks_per_second: float | None
+    """Stored on the device after they had been evicted from it."""
+    rewarmed_ratio: float | None
+    """Of the blocks stored on the device; null if none was."""
+    lost_batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """What the KV events of one model's engines, or of all, say together."""
+
+    sources: int
+    sources_heard: int
+    """Those that published anything since the exporter began to listen."""
+    resident_blocks: dict[str, int]
+    """By tier."""
+    followed_ratio: float | None
+    """Smallest share of block hashes followed; below 1, resident and re-warmed blocks are estimates."""
+    windows: dict[str, EventWindow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """One model, or all; null where there is no engine or no log of it."""
+    """One model, or all; null where there is no engine, no log or no source of KV events of it."""
 
     model_name: str | None
     engines: Engines | None
     requests: Requests | None
+    events: Events | None

@@ -19,6 +19,8 @@ _MOST_LAYOUTS = 2
 """Sets of edges by which one series' histograms are kept apart."""
 RESOLUTION = 120
 _LONGEST = max(c.WINDOWS.values())
+SUMMED_WINDOWS = ("5m", "1h")
+"""Long enough for distributions and for sums."""
 
 Model = str | None
 """A model_name, or None for all together."""
@@ -81,6 +83,11 @@ class Gains:
         """What a series gained in a window; None where there is nothing of it."""
         span, vector = self._history.span(c.WINDOWS[window]), self._vectors.get(series)
         return None if span is None or vector is None else self._increases(span, vector)
+
+    def seconds(self, window: str) -> float | None:
+        """Real length of a window; None where there is none yet."""
+        span = self._history.span(c.WINDOWS[window])
+        return span.seconds if span else None
 
     def distribution(self, window: str, model: Model, kind: str, name: str) -> Distribution | None:
         """Histograms of one name, of all their edges together; None if nothing was observed."""

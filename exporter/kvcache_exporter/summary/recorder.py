@@ -5,10 +5,13 @@ from collections.abc import Iterable, Sequence
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.distributions import quantile
+from kvcache_exporter.events.blocks import DEVICE
+from kvcache_exporter.events.source import EventOptions
 from kvcache_exporter.model import OUTCOMES
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.scrape.collector import TargetCollector
-from kvcache_exporter.summary import schema, tables
+from kvcache_exporter.summary import blocks as b
+from kvcache_exporter.summary import costs, schema, tables
 from kvcache_exporter.summary.figures import Scope
 from kvcache_exporter.summary.gains import FLEET, Gains, Model, Series, in_buckets
 from kvcache_exporter.summary.replicas import ModelPart, View, largest, total, view
@@ -38,9 +41,17 @@ class Recorder:
         self._trails: dict[Model, Trail] = {}
         self._met: set[str] = set()
         self._views: dict[str, View] = {}
+        self._models: dict[EventOptions, tuple[str, int]] = {}
+        """Whose blocks a source of events counts, and how often that has changed."""
 
-    def tick(self, now: float, collectors: Iterable[TargetCollector], ledgers: Sequence[Ledger]) -> None:
-        """Take in what targets and logs have published."""
+    def tick(
+        self,
+        now: float,
+        collectors: Iterable[TargetCollector],
+        ledgers: Sequence[Ledger],
+        events: Iterable[b.Source],
+    ) -> None:
+        """Take in what targets, logs and sources of KV events have published."""
         with self._lock:
             views = self._look(collectors)
             for one in views:
@@ -48,8 +59,10 @@ class Recorder:
             self._met = {one.name for one in views if one.models}
             for ledger in ledgers:
                 self._feed_ledger(now, ledger)
+            blocks = self._blocks(events)
+            self._feed_blocks(now, blocks)
             self._gains.commit(now)
-            for model, parts in parts_by_scope(views, ledgers, self._names).items():
+            for model, parts in parts_by_scope(views, ledgers, blocks, self._names).items():
                 trail = self._trails.setdefault(model, Trail(len(schema.COLUMNS)))
                 trail.add(now, self._figures(model, parts))
 
@@ -58,6 +71,7 @@ class Recorder:
         now: float,
         collectors: Iterable[TargetCollector],
         sources: Sequence[tables.Source],
+        events: Iterable[b.Source],
         *,
         model: Model,
         exporter: schema.Exporter,
@@ -66,8 +80,8 @@ class Recorder:
         """`model` is that of the history; None if there is no such model."""
         ledgers = [source.ledger for source in sources]
         with self._lock:
-            views = self._look(collectors)
-            parts = parts_by_scope(views, ledgers, self._names)
+            views, blocks = self._look(collectors), self._blocks(events)
+            parts = parts_by_scope(views, ledgers, blocks, self._names)
             if model is not FLEET and model not in parts:
                 return None
             scopes = [scope(name, parts[name], self._gains) for name in parts if name is not FLEET]
@@ -80,9 +94,9 @@ class Recorder:
                 models=tables.listed(scopes, len(scopes)),
                 history=self._history(model),
                 cold=tables.cold(views, now),
-                replicas=tables.replicas(views),
+                replicas=tables.replicas(views, b.evictions_of_targets(blocks, self._gains, tables.WINDOW)),
                 groups=tables.groups(ledgers),
-                data_quality=tables.data_quality(views, sources, problems, self._gains, now),
+                data_quality=tables.data_quality(views, sources, blocks, self._gains, now, problems=problems),
             )
 
     def _look(self, collectors: Iterable[TargetCollector]) -> list[View]:
@@ -95,6 +109,11 @@ class Recorder:
         ]
         self._views = {one.name: one for one in views}
         return views
+
+    def _blocks(self, sources: Iterable[b.Source]) -> list[b.Blocks]:
+        """After `_look`: a source without a model of its own has that of the target of its name."""
+        models = {one.name: one.models for one in self._views.values() if one.serves}
+        return [b.blocks_of(source, models.get(source.options.target, ())) for source in sources]
 
     def _feed_target(self, now: float, one: View) -> None:
         known = one.name in self._met
@@ -131,10 +150,28 @@ class Recorder:
                 for outcome, histogram in list(totals.ttft.items()):
                     series = Series(model, "request", outcome, c.SECONDS_BUCKETS)
                     self._gains.feed(now, source, series, list(histogram.counts), known=True)
+                if totals.money.priced + totals.money.unpriced:
+                    spent = costs.counts_of(totals.money)
+                    self._gains.feed(now, source, costs.series_of(model), spent, known=True)
+
+    def _feed_blocks(self, now: float, found: Iterable[b.Blocks]) -> None:
+        for each in found:
+            options = each.source.options
+            self._gains.feed(now, options, b.series_of(FLEET), each.counts, known=True)
+            evicted = [float(each.evicted[DEVICE])]
+            self._gains.feed(now, options, b.evictions_of(each.target), evicted, known=True)
+            if each.model is not None:
+                # An engine that comes back with another model leaves to the one before what it counted.
+                before, turn = self._models.get(options, (each.model, 0))
+                turn += before != each.model
+                self._models[options] = each.model, turn
+                series = b.series_of(self._names.admit(each.model))
+                self._gains.feed(now, (options, turn), series, each.counts, known=not turn)
 
     def _figures(self, model: Model, parts: Parts) -> list[float | None]:
         """One value for each of the history's columns."""
         engine, log = engine_window(parts, _TRAIL_WINDOW), request_window(parts, _TRAIL_WINDOW)
+        events = b.events(parts.blocks, model, self._gains).windows[_TRAIL_WINDOW]
         return [
             engine.token_hit_ratio,
             engine.request_hit_ratio,
@@ -142,6 +179,8 @@ class Recorder:
             log.request_hit_ratio,
             engine.preemptions_per_second,
             engine.evicted_tokens_per_second,
+            b.evictions(events),
+            events.rewarmed_blocks_per_second,
             largest(part.usage for part in parts.models),
             total(part.running for part in parts.models),
             total(part.waiting for part in parts.models),

@@ -60,6 +60,9 @@ class Replica:
     """Prompt tokens computed beyond what the model's common hit rate would have left."""
     preemptions_per_second: float | None
     evicted_tokens_per_second: float | None
+    """By the engine's own counter, which vLLM does not have."""
+    evicted_blocks_per_second: float | None
+    """From the device, by KV events."""
     usage_ratio: float | None
     running_requests: float | None
     waiting_requests: float | None
@@ -118,6 +121,20 @@ class LogHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventHealth:
+    """One source of KV events; counts since the exporter began to listen."""
+
+    target: str
+    heard: bool
+    lost_batches: int
+    unreadable: int
+    """Messages and events that made no sense."""
+    followed_ratio: float
+    problem: str | None
+    """Why it cannot listen now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataQuality:
     """What makes the other figures doubtful."""
 
@@ -128,6 +145,8 @@ class DataQuality:
     """Those with missing or deprecated families."""
     families: Listed[Families]
     logs: Listed[LogHealth]
+    events: Listed[EventHealth]
+    """Sources that cannot listen first, then those that lost most, then those that heard nothing."""
     discovery_problems: Listed[str]
 
 
@@ -160,6 +179,9 @@ class History:
     log_request_hit_ratio: list[float | None]
     preemptions_per_second: list[float | None]
     evicted_tokens_per_second: list[float | None]
+    evicted_blocks_per_second: list[float | None]
+    """From the device, by KV events, as is the next."""
+    rewarmed_blocks_per_second: list[float | None]
     usage_ratio: list[float | None]
     running_requests: list[float | None]
     waiting_requests: list[float | None]

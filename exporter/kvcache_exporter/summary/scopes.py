@@ -11,10 +11,20 @@ from kvcache_exporter.model import OUTCOMES, Distribution
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.scrape.summary import summary_of, token_totals
 from kvcache_exporter.summary import figures, schema
-from kvcache_exporter.summary.gains import FLEET, MOST_MODELS, OTHER, Gains, Model, Series, in_buckets
+from kvcache_exporter.summary.blocks import Blocks, events
+from kvcache_exporter.summary.costs import costs
+from kvcache_exporter.summary.gains import (
+    FLEET,
+    MOST_MODELS,
+    OTHER,
+    SUMMED_WINDOWS,
+    Gains,
+    Model,
+    Series,
+    in_buckets,
+)
 from kvcache_exporter.summary.replicas import ModelPart, View, largest, total
 
-LATENCY_WINDOWS = ("5m", "1h")
 INF = float("inf")
 _BASIS_LOOKUP = "lookup"
 
@@ -31,6 +41,10 @@ class Names:
         self._admitted.add(model)
         return model
 
+    def scopes(self, model: str | None) -> tuple[Model, ...]:
+        """Where figures of a model go to; what is of no known model is of the fleet alone."""
+        return (FLEET,) if model is None else (FLEET, self.admit(model))
+
 
 @dataclass(slots=True)
 class Parts:
@@ -41,9 +55,12 @@ class Parts:
     sources: set[str] = field(default_factory=set)
     groups: dict[str, list[RequestIncreases]] = field(default_factory=lambda: defaultdict(list))
     """By window."""
+    blocks: list[Blocks] = field(default_factory=list)
 
 
-def parts_by_scope(views: Iterable[View], ledgers: Iterable[Ledger], names: Names) -> dict[Model, Parts]:
+def parts_by_scope(
+    views: Iterable[View], ledgers: Iterable[Ledger], blocks: Iterable[Blocks], names: Names
+) -> dict[Model, Parts]:
     scopes: dict[Model, Parts] = defaultdict(Parts)
     for view in views:
         if view.serves:
@@ -55,6 +72,9 @@ def parts_by_scope(views: Iterable[View], ledgers: Iterable[Ledger], names: Name
             for group, found in groups.items():
                 for model in (FLEET, names.admit(group[1])):
                     scopes[model].groups[window].append(found)
+    for each in blocks:
+        for model in names.scopes(each.model):
+            scopes[model].blocks.append(each)
     return scopes
 
 
@@ -77,6 +97,7 @@ def scope(model: Model, parts: Parts, gains: Gains) -> figures.Scope:
         model_name=model,
         engines=_engines(model, parts, gains) if parts.views else None,
         requests=_requests(model, parts, gains) if parts.sources else None,
+        events=events(parts.blocks, model, gains) if parts.blocks else None,
     )
 
 
@@ -124,8 +145,9 @@ def _requests(model: Model, parts: Parts, gains: Gains) -> figures.Requests:
     return figures.Requests(
         sources=sorted(parts.sources),
         windows={window: request_window(parts, window) for window in c.WINDOWS},
-        outcomes={window: _outcomes(gains, model, window) for window in LATENCY_WINDOWS},
+        outcomes={window: _outcomes(gains, model, window) for window in SUMMED_WINDOWS},
         ttft=_latencies(gains, model, "request", OUTCOMES),
+        costs=costs(gains, model),
     )
 
 
@@ -143,7 +165,7 @@ def _latencies(
             for name in names
             if (state := gains.distribution(window, model, kind, name)) is not None
         }
-        for window in LATENCY_WINDOWS
+        for window in SUMMED_WINDOWS
     }
 
 

@@ -10,6 +10,7 @@ from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.scrape.derive import rate
 from kvcache_exporter.scrape.summary import summary_of, token_totals
 from kvcache_exporter.summary import schema
+from kvcache_exporter.summary.blocks import Blocks
 from kvcache_exporter.summary.gains import FLEET, Gains
 from kvcache_exporter.summary.replicas import View, largest, total
 from kvcache_exporter.summary.scopes import anomaly_counts
@@ -66,10 +67,11 @@ def _start(view: View, now: float) -> schema.ColdStart | None:
     )
 
 
-def replicas(views: Iterable[View]) -> schema.Listed[schema.Replica]:
+def replicas(views: Iterable[View], evicted_blocks: Mapping[str, float]) -> schema.Listed[schema.Replica]:
+    """`evicted_blocks`: a second, by target."""
     found = [view for view in views if view.serves]
     common = _common_ratios(found)
-    rows = [_replica(view, common) for view in found if view.up]
+    rows = [_replica(view, common, evicted_blocks.get(view.name)) for view in found if view.up]
     rows.sort(
         key=lambda r: (-(r.excess_tokens_per_second or 0.0), -(r.preemptions_per_second or 0.0), r.target)
     )
@@ -86,7 +88,7 @@ def _common_ratios(views: Iterable[View]) -> dict[str, float | None]:
     return {model: ratio(sums["cached"], sums["prompt"]) for model, sums in totals.items()}
 
 
-def _replica(view: View, common: Mapping[str, float | None]) -> schema.Replica:
+def _replica(view: View, common: Mapping[str, float | None], evicted_blocks: float | None) -> schema.Replica:
     summary = summary_of(view.increases(WINDOW))
     parts = view.models.values()
     return schema.Replica(
@@ -100,6 +102,7 @@ def _replica(view: View, common: Mapping[str, float | None]) -> schema.Replica:
         excess_tokens_per_second=total(_excess(view, common)),
         preemptions_per_second=summary.preemptions_per_second,
         evicted_tokens_per_second=summary.evicted_tokens_per_second,
+        evicted_blocks_per_second=evicted_blocks,
         usage_ratio=largest(part.usage for part in parts),
         running_requests=total(part.running for part in parts),
         waiting_requests=total(part.waiting for part in parts),
@@ -112,7 +115,8 @@ def _excess(view: View, common: Mapping[str, float | None]) -> Iterator[float | 
         for found in part.increases.get(WINDOW, ()):
             cached, prompt = token_totals([found])
             if ratio_of_all is not None and prompt > 0:
-                yield rate(ratio_of_all * prompt - cached, found.seconds)
+                # A lone replica is exactly its model's common rate; the rest of a token is rounding.
+                yield rate(round(ratio_of_all * prompt - cached, 3), found.seconds)
 
 
 def groups(ledgers: Iterable[Ledger]) -> schema.Listed[schema.Group]:
@@ -136,7 +140,13 @@ def groups(ledgers: Iterable[Ledger]) -> schema.Listed[schema.Group]:
 
 
 def data_quality(
-    views: list[View], sources: Iterable[Source], problems: Iterable[str], gains: Gains, now: float
+    views: list[View],
+    sources: Iterable[Source],
+    blocks: Iterable[Blocks],
+    gains: Gains,
+    now: float,
+    *,
+    problems: Iterable[str],
 ) -> schema.DataQuality:
     totals = {reason: sum(view.collector.anomalies[reason] for view in views) for reason in c.ANOMALY_REASONS}
     down = [
@@ -152,6 +162,7 @@ def data_quality(
         incomplete_targets=sum(each.targets for each in families),
         families=listed(families),
         logs=listed(_log(source, now) for source in sources),
+        events=listed(_events(blocks)),
         discovery_problems=listed(problems),
     )
 
@@ -170,6 +181,21 @@ def _families(views: Iterable[View]) -> list[schema.Families]:
         for (missing, deprecated), names in found.items()
     ]
     return sorted(rows, key=lambda row: (-row.targets, row.target))
+
+
+def _events(blocks: Iterable[Blocks]) -> list[schema.EventHealth]:
+    rows = [
+        schema.EventHealth(
+            target=each.target,
+            heard=each.heard,
+            lost_batches=round(each.lost),
+            unreadable=round(each.unreadable),
+            followed_ratio=each.followed,
+            problem=each.source.problem or None,
+        )
+        for each in blocks
+    ]
+    return sorted(rows, key=lambda row: (row.problem is None, -row.lost_batches, row.heard, row.target))
 
 
 def _log(source: Source, now: float) -> schema.LogHealth:
