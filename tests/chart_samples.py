@@ -33,6 +33,8 @@ _MONITOR = {
 
 # By path: another value than the default, and the values without which it would have nothing to change.
 SAMPLES: dict[str, tuple[Any, Manifest]] = {
+    "global.imageRegistry": ("r.example", {}),
+    "global.imagePullSecrets": (["a"], {}),
     "image.registry": ("r.example", {}),
     "image.repository": ("x/y", {}),
     "image.tag": ("9", {}),
@@ -49,8 +51,10 @@ SAMPLES: dict[str, tuple[Any, Manifest]] = {
     "config": ({"scrape": {"interval": "30s"}}, {}),
     "existingConfigMap": ("x", {}),
     "configReloader.enabled": (True, {}),
+    "configReloader.image.registry": ("r.example", RELOADER),
     "configReloader.image.repository": ("x/y", RELOADER),
     "configReloader.image.tag": ("9", RELOADER),
+    "configReloader.image.digest": ("sha256:" + "0" * 64, RELOADER),
     "configReloader.resources": ({"requests": {"cpu": "1"}}, RELOADER),
     "log.level": ("debug", {}),
     "log.format": ("json", {}),
@@ -85,6 +89,7 @@ SAMPLES: dict[str, tuple[Any, Manifest]] = {
     "service.enabled": (False, {}),
     "service.type": ("NodePort", {}),
     "service.port": (9999, {}),
+    "service.targetPort": (9999, {}),
     "service.portName": ("x", {}),
     "service.nodePort": (30000, {"service": {"type": "NodePort"}}),
     "service.clusterIP": ("None", {}),
@@ -146,7 +151,7 @@ SAMPLES: dict[str, tuple[Any, Manifest]] = {
     "networkPolicy.engines": ([], POLICY),
     "networkPolicy.enginePorts": ([8000], POLICY),
     "networkPolicy.apiServerPorts": ([1], merged(POLICY, KUBERNETES)),
-    "networkPolicy.apiServerCidr": ("10.0.0.1/32", merged(POLICY, KUBERNETES)),
+    "networkPolicy.apiServerCidrs": (["10.0.0.1/32"], merged(POLICY, KUBERNETES)),
     "networkPolicy.extraIngress": ([{}], POLICY),
     "networkPolicy.extraEgress": ([{}], POLICY),
     "podDisruptionBudget.enabled": (True, {}),

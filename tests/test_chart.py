@@ -1,6 +1,7 @@
 """The chart as Helm renders it, for every values file it ships: what Kubernetes would see."""
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -14,12 +15,27 @@ from chart import (
     STATIC,
     VALUES_FILES,
     everything,
+    merged,
     one,
     pod_specs,
     render,
     rendered_files,
     values_of,
     workload,
+)
+from chart_samples import (
+    ANNOTATED,
+    BOARDS,
+    BUDGET,
+    CLAIM,
+    MONITOR,
+    OPERATOR,
+    POLICY,
+    PUBLISH,
+    RELOADER,
+    RULES,
+    RULES_FILE,
+    TLS,
 )
 from kvcache_exporter import __version__
 from manifest_schemas import KUBERNETES, problems, violations
@@ -102,6 +118,92 @@ def test_resources_are_told_apart_and_named_within_63_characters() -> None:
                 assert all(len(str(value)) <= 63 for value in labels.values())
                 if manifest["kind"] == "StatefulSet":
                     assert len(manifest["metadata"]["name"]) <= 52
+
+
+# Legal for Helm or for Kubernetes, and in YAML a number, a word of its own, or no name of a Service.
+ODD = ("123", "1e3", "0x10", "1.5", "true", "null", "on", "9a", "a.b", "a" * 43 + "." + "b" * 9, "x" * 53)
+EVERYTHING = merged(MONITOR, RULES, RULES_FILE, OPERATOR, BOARDS, POLICY, CLAIM, BUDGET, PUBLISH, TLS)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+@pytest.mark.parametrize("odd", ODD)
+def test_every_legal_name_of_a_release_and_a_namespace_gives_legal_resources(odd: str, kind: str) -> None:
+    values = merged(EVERYTHING, {"kind": kind, "config": {"targets": [TARGET]}})
+    namespace = odd.replace(".", "-")
+    manifests = render(values, name=odd, namespace=namespace)
+    for manifest in manifests:
+        assert problems(manifest, KUBERNETES[-1]) == []
+        metadata = manifest["metadata"]
+        pattern = SERVICE_NAME if manifest["kind"] == "Service" else RESOURCE_NAME
+        assert re.fullmatch(pattern, metadata["name"]), metadata["name"]
+        assert metadata["namespace"] == namespace
+        assert metadata["labels"]["app.kubernetes.io/instance"] == odd
+    assert {m["kind"] for m in manifests} >= {"ServiceMonitor", "GrafanaDashboard", "Job", "Role", kind}
+
+
+SERVICE_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+RESOURCE_NAME = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+TARGET = {"kubernetes": {"namespaces": ["{{ .Release.Namespace }}"]}}
+
+
+@pytest.mark.parametrize("odd", ["123", "true", "9a", "a-b", "n" * 63])
+def test_the_name_may_be_overridden_by_any_word(odd: str) -> None:
+    manifests = render(merged(EVERYTHING, STATIC, {"nameOverride": odd, "namespaceOverride": odd}))
+    assert [problem for m in manifests for problem in problems(m, KUBERNETES[-1])] == []
+    assert {m["metadata"]["namespace"] for m in manifests} == {odd}
+    service = one(manifests, "Service")
+    assert re.fullmatch(SERVICE_NAME, service["metadata"]["name"])
+    assert service["spec"]["selector"]["app.kubernetes.io/name"] == odd
+
+
+def test_names_that_only_differ_in_a_dot_do_not_share_resources() -> None:
+    names = [{m["metadata"]["name"] for m in render(STATIC, name=release)} for release in ("a.b", "a-b")]
+    assert not names[0] & names[1]
+
+
+def test_large_numbers_are_written_out() -> None:
+    large = 3_000_000
+    values = merged(
+        STATIC, MONITOR, PUBLISH,
+        {
+            "revisionHistoryLimit": large,
+            "terminationGracePeriodSeconds": large,
+            "serviceMonitor": {"sampleLimit": large},
+            "grafanaPublish": {"backoffLimit": large},
+        },
+    )  # fmt: skip
+    text = "".join(rendered_files(values).values())
+    assert (text.count(f": {large}\n"), "e+06" in text) == (4, False)
+
+
+def test_images_come_from_one_registry_where_a_parent_chart_says_so() -> None:
+    secrets = {"imagePullSecrets": [{"name": "own"}, {"name": "all"}]}
+    shared = {"global": {"imageRegistry": "mirror.example", "imagePullSecrets": ["all", {"name": "other"}]}}
+    manifests = render(merged(STATIC, RELOADER, PUBLISH, secrets, shared))
+    specs = pod_specs(manifests)
+    assert set(specs) == {"Deployment", "Job", "Pod"}
+    for spec in specs.values():
+        assert {c["image"].split("/")[0] for c in spec["containers"]} == {"mirror.example"}
+        assert spec["imagePullSecrets"] == [{"name": "own"}, {"name": "all"}, {"name": "other"}]
+    images = [c["image"] for c in specs["Deployment"]["containers"]]
+    assert images[1] == "mirror.example/prometheus-operator/prometheus-config-reloader:v0.93.0"
+
+
+def test_the_port_of_the_service_need_not_be_the_one_of_the_container() -> None:
+    ports = {"service": {"port": 80, "targetPort": 9500}}
+    manifests = render(merged(STATIC, POLICY, RELOADER, ANNOTATED, ports))
+    template = workload(manifests)
+    exporter, reloader = template["spec"]["containers"]
+    assert "--web.listen-address=:9500" in exporter["args"]
+    assert exporter["ports"][0]["containerPort"] == 9500
+    assert "--reload-url=http://127.0.0.1:9500/-/reload" in reloader["args"]
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == "9500"
+    (port,) = one(manifests, "Service")["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (80, exporter["ports"][0]["name"])
+    assert one(manifests, "NetworkPolicy")["spec"]["ingress"][0]["ports"] == [
+        {"port": 9500, "protocol": "TCP"}
+    ]
+    assert one(manifests, "Pod")["spec"]["containers"][0]["args"][1].endswith(":80/metrics")
 
 
 def test_two_long_releases_do_not_share_resources() -> None:

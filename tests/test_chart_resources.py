@@ -182,7 +182,7 @@ class TestNetworkPolicy:
     def test_what_scrapes_and_what_is_scraped_may_pass(self) -> None:
         spec = one(ALL["network-policy-values"], "NetworkPolicy")["spec"]
         first = spec["ingress"][0]
-        assert first["ports"] == [{"port": "metrics", "protocol": "TCP"}]
+        assert first["ports"] == [{"port": 9409, "protocol": "TCP"}]
         assert first["from"][0] == {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
         }
@@ -196,6 +196,19 @@ class TestNetworkPolicy:
             "matchLabels"
         ]
         assert allowed.items() <= labels.items()
+
+    def test_the_api_server_may_have_an_address_of_either_family(self) -> None:
+        rule = one(ALL["network-policy-values"], "NetworkPolicy")["spec"]["egress"][2]
+        assert set(rule) == {"ports"}, "without an address every one is meant"
+        narrowed = {"networkPolicy": {"enabled": True, "apiServerCidrs": ["10.96.0.1/32", "fd00::1/128"]}}
+        (*_, rule) = one(render(narrowed), "NetworkPolicy")["spec"]["egress"]
+        assert [peer["ipBlock"]["cidr"] for peer in rule["to"]] == ["10.96.0.1/32", "fd00::1/128"]
+
+    def test_no_list_of_ports_that_is_empty_opens_all(self) -> None:
+        """To Kubernetes a rule without ports is one for every port."""
+        values = {"networkPolicy": {"enabled": True, "apiServerPorts": [], "engines": []}}
+        (rule,) = one(render(values), "NetworkPolicy")["spec"]["egress"]
+        assert {port["port"] for port in rule["ports"]} == {53}
 
     def test_the_api_server_is_reachable_only_if_it_is_asked(self) -> None:
         spec = one(render(STATIC | {"networkPolicy": {"enabled": True}}), "NetworkPolicy")["spec"]

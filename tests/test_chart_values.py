@@ -1,6 +1,7 @@
 """values.yaml: each value does something, is documented and checked, and what is generated is fresh."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 import yaml
 
 from chart import CHART, STATIC, Manifest, merged, render, rendered_files
-from chart_samples import CLAIM, MONITOR, PASSWORD, POD_MONITOR, RELOADER, SAMPLES
+from chart_samples import CLAIM, MONITOR, PASSWORD, POD_MONITOR, RELOADER, SAMPLES, STATEFUL, TLS
 from kvcache_chart.files import files
 from kvcache_chart.readme import documented
+from manifest_schemas import KUBERNETES, problems
 
 VALUES = (CHART / "values.yaml").read_text()
 DEFAULTS: Manifest = yaml.safe_load(VALUES)
@@ -53,6 +55,54 @@ def test_every_value_changes_what_is_rendered(path: str) -> None:
     assert rendered_files(changed) != rendered_files(base)
 
 
+def may_not_be_missing(path: str) -> bool:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    *above, name = path.split(".")
+    for key in above:
+        schema = schema["properties"][key]
+    return name in schema.get("required", ())
+
+
+# Without which what they belong to is refused.
+ASKED_FOR = {
+    "config": "there is nothing to do",
+    "web.tls.existingSecret": "set web.tls.existingSecret",
+    "web.basicAuth.existingSecret": "set web.basicAuth.existingSecret",
+    "grafanaPublish.url": "grafanaPublish.url: needed",
+    "grafanaPublish.existingSecret": "grafanaPublish.existingSecret: needed",
+}
+MISSED = {
+    path: f"missing property '{path.rpartition('.')[2]}'" for path in SAMPLES if may_not_be_missing(path)
+}
+
+
+def without(path: str) -> Manifest:
+    return merged(STATIC, SAMPLES[path][1], nested(tuple(path.split(".")), None))
+
+
+@pytest.mark.parametrize(("path", "said"), (MISSED | ASKED_FOR).items())
+def test_a_value_that_is_needed_cannot_be_set_to_null(path: str, said: str) -> None:
+    with pytest.raises(helm_python.HelmError) as raised:
+        render(without(path))
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("path", sorted(set(SAMPLES) - set(MISSED) - set(ASKED_FOR)))
+def test_any_other_value_set_to_null_is_as_if_it_were_empty(path: str) -> None:
+    manifests = render(without(path))
+    assert [problem for manifest in manifests for problem in problems(manifest, KUBERNETES[-1])] == []
+    assert not re.search(r"%!|<nil>", json.dumps(manifests))
+
+
+SECTIONS = sorted({path.rpartition(".")[0] for path in SAMPLES if "." in path} - {"global"})
+
+
+@pytest.mark.parametrize("path", SECTIONS)
+def test_a_section_set_to_null_is_refused_by_name(path: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=f"missing property '{path.rpartition('.')[2]}'"):
+        render(merged(STATIC, nested(tuple(path.split(".")), None)))
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -77,6 +127,10 @@ def test_every_value_changes_what_is_rendered(path: str) -> None:
         ({"serviceMonitor": {"interval": "15 s"}}, "does not match pattern"),
         ({"livenessProbe": {"httpGet": {}}}, "additional properties 'httpGet' not allowed"),
         ({"replicaCount": 2}, "two replicas would both scrape every engine"),
+        ({"replicaCount": 2, **STATEFUL}, "set 1, and kind: StatefulSet with shard.count"),
+        ({"fullnameOverride": "9a"}, "'/fullnameOverride': '9a' does not match pattern"),
+        ({"service": {"portName": "9409"}}, "'/service/portName': '9409' does not match pattern"),
+        (merged(TLS, POD_MONITOR, {"podMonitor": {"namespace": "x"}}), "reads Secrets of its own namespace"),
         ({"shard": {"count": 2}}, "set kind: StatefulSet, or shard.count: 1"),
         ({"config": {"targets": None}}, "found nothing to do; set config.targets"),
         ({"config": {"targets": []}}, "found nothing to do; set config.targets"),
@@ -116,6 +170,15 @@ def test_the_schema_is_one_and_the_defaults_fit() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     jsonschema.Draft7Validator.check_schema(schema)
     jsonschema.Draft7Validator(schema).validate(DEFAULTS)
+
+
+def test_descriptions_are_those_of_the_value_itself() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    for value in documented(VALUES):
+        part = schema
+        for key in value.path:
+            part = part["properties"][key]
+        assert part["description"] == value.about
 
 
 def test_objects_are_closed_unless_kubernetes_gives_their_shape() -> None:

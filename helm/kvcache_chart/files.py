@@ -14,7 +14,7 @@ def files(chart: Path) -> dict[str, str]:
     made["files/rules.yaml"] = rules.document()
     made["values.yaml"] = values.values((chart / "values.yaml").read_text())
     made["values.schema.json"] = values.schema(
-        (chart / "values.schema.json").read_text(), readme.documented(made["values.yaml"])
+        (chart / "values.schema.json").read_text(), made["values.yaml"]
     )
     made["README.md"] = readme.readme((chart / "README.md").read_text(), made["values.yaml"])
     return made

@@ -2,13 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import jsonschema
+import yaml
 
 from kvcache_alerts.model import SEVERITIES, Kind, Parameter
 from kvcache_alerts.parameters import GLOBAL, LABEL, PATTERNS, own
 from kvcache_alerts.write import ALERTS
-from kvcache_chart.readme import Value
+from kvcache_chart.readme import documented
 from kvcache_exporter.catalogue import SECONDS_BUCKETS
 from kvcache_exporter.config.load import section_hints
 from kvcache_exporter.config.schema import Config
@@ -33,18 +36,18 @@ def values(text: str) -> str:
     return f"{head}{BEGIN}{first_line}\n{''.join(_lines())}{END}{tail}"
 
 
-def schema(text: str, documented: Iterable[Value]) -> str:
+def schema(text: str, values_text: str) -> str:
     """values.schema.json with what stands elsewhere in this project: parameters of alerts, keys of the
-    configuration, and as descriptions the comments of values.yaml."""
+    configuration, and from values.yaml the comments as descriptions and what must not be missing."""
     document = json.loads(text)
     properties = document["properties"]
     properties["config"] = _closed({key: {} for key in section_hints(Config)})
     rules = properties["prometheusRule"]["properties"]
     rules |= {name: _schema(p) for name, p in _global_parameters()}
-    alerts = {a.name: _complete({p.name: _schema(p) for p in own(a)}) for a in ALERTS}
-    rules["alerts"] = _closed(alerts)
-    for value in documented:
+    rules["alerts"] = _closed({a.name: _closed({p.name: _schema(p) for p in own(a)}) for a in ALERTS})
+    for value in documented(values_text):
         _place(document, value.path)["description"] = value.about
+    _require(document, yaml.safe_load(values_text))
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -78,12 +81,23 @@ def _default(parameter: Parameter) -> str:
 
 def _schema(parameter: Parameter) -> Schema:
     known = _SCHEMAS.get(parameter.kind)
-    return known or {"type": "string", "pattern": f"^({PATTERNS[parameter.kind]})$"}
+    return dict(known) if known else {"type": "string", "pattern": f"^({PATTERNS[parameter.kind]})$"}
 
 
-def _complete(properties: Mapping[str, Schema]) -> Schema:
-    """A value set to null is gone, and nothing else would notice."""
-    return _closed(properties) | {"required": list(properties)}
+def _require(part: Schema, defaults: Mapping[str, Any]) -> None:
+    """Helm takes a value set to null away: what may not be empty may not be missing either."""
+    properties = part["properties"]
+    for name, default in defaults.items():
+        if isinstance(default, dict) and "properties" in properties[name]:
+            _require(properties[name], default)
+    needed = [n for n, default in defaults.items() if not _may_be_empty(properties[n], default)]
+    part.pop("required", None)
+    part |= {"required": needed} if needed else {}
+
+
+def _may_be_empty(part: Schema, default: Any) -> bool:
+    empty = type(default)() if isinstance(default, str | list | dict) else None
+    return bool(jsonschema.Draft7Validator(part).is_valid(empty))
 
 
 def _closed(properties: Mapping[str, Schema]) -> Schema:

@@ -98,7 +98,7 @@ def helm_test(manifests: list[Manifest], port: int) -> "subprocess.CompletedProc
     """What the pod of `helm test` runs, asked of this machine."""
     container = one(manifests, "Pod")["spec"]["containers"][0]
     assert container["command"] == ["python3", "-c"]
-    script, url = container["args"]
+    script, url, *more = container["args"]
     here = re.sub(r"//[^/]*/", f"//127.0.0.1:{port}/", url)
-    command = [sys.executable, "-c", script, here]
+    command = [sys.executable, "-c", script, here, *more]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)

@@ -10,7 +10,23 @@ from rendered_pod import PASSWORD, container, helm_test, passes, put_files
 
 from chart import of_file, workload
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.filterwarnings("ignore:Unverified HTTPS request")]
+
+
+def test_where_a_client_certificate_is_required_the_release_can_still_be_tested(tmp_path: Path) -> None:
+    manifests = of_file("client-certificates-values")
+    put_files(tmp_path, manifests, "kvcache-kvcache-exporter.monitoring.svc")
+    port = free_port()
+    probes = workload(manifests)["spec"]["containers"][0]
+    with container(tmp_path, manifests, port):
+        for key in ("startupProbe", "livenessProbe", "readinessProbe"):
+            wait_until(key, functools.partial(passes, probes[key], port))
+        with pytest.raises(requests.exceptions.RequestException):
+            requests.get(f"https://127.0.0.1:{port}/metrics", timeout=5, verify=False)  # noqa: S501
+        ran = helm_test(manifests, port)
+    assert ran.returncode == 0, ran.stderr
+    assert "answers those who have a certificate" in ran.stdout
+    assert helm_test(manifests, port).returncode != 0
 
 
 @pytest.mark.parametrize("name", ["static-values", "tls-values", "basic-auth-values", "secured"])

@@ -17,6 +17,13 @@
 {{- if or .Values.web.existingSecret .Values.web.tls.enabled }}true{{ end }}
 {{- end }}
 
+{{/* Whether nobody gets an answer without a certificate of their own: "true" or nothing. */}}
+{{- define "kvcache-exporter.wantsClientCertificate" -}}
+{{- with .Values.web.tls }}
+{{- if and .enabled (eq .clientAuthType "RequireAndVerifyClientCert") }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* Without passwords in it the file holds nothing secret and the chart writes it. */}}
 {{- define "kvcache-exporter.webConfig" -}}
 {{- with .Values.web.tls }}

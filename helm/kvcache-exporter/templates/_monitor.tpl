@@ -3,14 +3,14 @@
 {{- $root := first . }}
 {{- $web := $root.Values.web }}
 {{- with last . }}
-port: {{ $root.Values.service.portName }}
+port: {{ $root.Values.service.portName | quote }}
 path: /metrics
 scheme: {{ include "kvcache-exporter.scheme" $root }}
 {{- with .interval }}
-interval: {{ . }}
+interval: {{ . | quote }}
 {{- end }}
 {{- with .scrapeTimeout }}
-scrapeTimeout: {{ . }}
+scrapeTimeout: {{ . | quote }}
 {{- end }}
 honorLabels: {{ .honorLabels }}
 {{- if .tlsConfig }}
@@ -21,10 +21,10 @@ tlsConfig:
   {{- if $web.tls.caKey }}
   ca:
     secret:
-      name: {{ $web.tls.existingSecret }}
-      key: {{ $web.tls.caKey }}
+      name: {{ $web.tls.existingSecret | quote }}
+      key: {{ $web.tls.caKey | quote }}
   {{- end }}
-  serverName: {{ printf "%s.%s.svc" (include "kvcache-exporter.fullname" $root) (include "kvcache-exporter.namespace" $root) }}
+  serverName: {{ printf "%s.%s.svc" (include "kvcache-exporter.fullname" $root) (include "kvcache-exporter.namespace" $root) | quote }}
 {{- end }}
 {{- if .basicAuth }}
 basicAuth:
@@ -32,11 +32,11 @@ basicAuth:
 {{- else if $web.basicAuth.enabled }}
 basicAuth:
   username:
-    name: {{ $web.basicAuth.existingSecret }}
-    key: {{ $web.basicAuth.usernameKey }}
+    name: {{ $web.basicAuth.existingSecret | quote }}
+    key: {{ $web.basicAuth.usernameKey | quote }}
   password:
-    name: {{ $web.basicAuth.existingSecret }}
-    key: {{ $web.basicAuth.passwordKey }}
+    name: {{ $web.basicAuth.existingSecret | quote }}
+    key: {{ $web.basicAuth.passwordKey | quote }}
 {{- end }}
 {{- with .relabelings }}
 relabelings:
@@ -53,8 +53,8 @@ metricRelabelings:
 {{- define "kvcache-exporter.monitoringMetadata" -}}
 {{- $root := first . }}
 {{- with last . }}
-name: {{ include "kvcache-exporter.fullname" $root }}
-namespace: {{ default (include "kvcache-exporter.namespace" $root) .namespace }}
+name: {{ include "kvcache-exporter.fullname" $root | quote }}
+namespace: {{ default (include "kvcache-exporter.namespace" $root) .namespace | quote }}
 labels:
   {{- include "kvcache-exporter.labelsWith" (list $root .additionalLabels) | nindent 2 }}
 {{- with .annotations }}
@@ -74,7 +74,7 @@ namespaceSelector:
   {{- toYaml .namespaceSelector | nindent 2 }}
 {{- else if and .namespace (ne .namespace $own) }}
 namespaceSelector:
-  matchNames: [{{ $own }}]
+  matchNames: [{{ $own | quote }}]
 {{- end }}
 {{- end }}
 {{- end }}

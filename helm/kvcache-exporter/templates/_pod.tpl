@@ -10,29 +10,22 @@ metadata:
   {{- end }}
   labels:
     {{- $labels := fromYaml (include "kvcache-exporter.selectorLabels" .) }}
-    {{- toYaml (merge $labels .Values.podLabels .Values.commonLabels) | nindent 4 }}
+    {{- toYaml (merge $labels (default dict .Values.podLabels) (default dict .Values.commonLabels)) | nindent 4 }}
 spec:
-  serviceAccountName: {{ include "kvcache-exporter.serviceAccountName" . }}
+  serviceAccountName: {{ include "kvcache-exporter.serviceAccountName" . | quote }}
   automountServiceAccountToken: {{ include "kvcache-exporter.usesKubernetes" . | empty | not }}
-  {{- with .Values.imagePullSecrets }}
-  imagePullSecrets:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "kvcache-exporter.imagePullSecrets" . | nindent 2 }}
   {{- with .Values.podSecurityContext }}
   securityContext:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+  terminationGracePeriodSeconds: {{ int64 .Values.terminationGracePeriodSeconds }}
   enableServiceLinks: false
-  {{- range $key := list "priorityClassName" "runtimeClassName" "hostNetwork" "dnsPolicy" "dnsConfig" "hostAliases" "nodeSelector" "tolerations" "affinity" }}
+  {{- range $key := list "priorityClassName" "runtimeClassName" "hostNetwork" "dnsPolicy" "dnsConfig" "hostAliases" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
   {{- with get $.Values $key }}
   {{ $key }}:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- end }}
-  {{- with .Values.topologySpreadConstraints }}
-  topologySpreadConstraints:
     {{- tpl (toYaml .) $ | nindent 4 }}
+  {{- end }}
   {{- end }}
   {{- with .Values.initContainers }}
   initContainers:
@@ -58,25 +51,26 @@ spec:
 {{- $_ := set $found "checksum/config" (include "kvcache-exporter.config" . | sha256sum) }}
 {{- end }}
 {{- if and .Values.prometheusAnnotations.enabled (eq .Values.prometheusAnnotations.resource "pod") }}
-{{- $found = merge $found (fromYaml (include "kvcache-exporter.prometheusAnnotations" .)) }}
+{{- $found = merge $found (fromYaml (include "kvcache-exporter.prometheusAnnotations" (list . (include "kvcache-exporter.port" .)))) }}
 {{- end }}
-{{- toYaml (mergeOverwrite $found .Values.podAnnotations) }}
+{{- toYaml (mergeOverwrite $found (default dict .Values.podAnnotations)) }}
 {{- end }}
 
+{{/* List of context and port: a pod's is another than its Service's may be. */}}
 {{- define "kvcache-exporter.prometheusAnnotations" -}}
 prometheus.io/scrape: "true"
-prometheus.io/port: {{ .Values.service.port | quote }}
+prometheus.io/port: {{ last . | quote }}
 prometheus.io/path: /metrics
-prometheus.io/scheme: {{ include "kvcache-exporter.scheme" . }}
+prometheus.io/scheme: {{ include "kvcache-exporter.scheme" (first .) | quote }}
 {{- end }}
 
 {{- define "kvcache-exporter.container" -}}
-image: {{ include "kvcache-exporter.image" . }}
+image: {{ include "kvcache-exporter.image" (list . .Values.image) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
   - serve
   - --config.file=/etc/kvcache-exporter/config/config.yml
-  - --web.listen-address=:{{ .Values.service.port }}
+  - --web.listen-address=:{{ include "kvcache-exporter.port" . }}
   {{- if include "kvcache-exporter.hasWebConfig" . }}
   - --web.config.file=/etc/kvcache-exporter/web/web.yml
   {{- end }}
@@ -104,8 +98,8 @@ env:
   {{- end }}
 {{- end }}
 ports:
-  - name: {{ .Values.service.portName }}
-    containerPort: {{ .Values.service.port }}
+  - name: {{ .Values.service.portName | quote }}
+    containerPort: {{ include "kvcache-exporter.port" . }}
     protocol: TCP
 startupProbe:
   {{- include "kvcache-exporter.probe" (list . "/-/healthy" .Values.startupProbe) | trim | nindent 2 }}
@@ -131,14 +125,13 @@ port is open. For its lack of a password there is --web.open-probes.
 */}}
 {{- define "kvcache-exporter.probe" -}}
 {{- $root := index . 0 }}
-{{- $tls := $root.Values.web.tls }}
-{{- if and $tls.enabled (eq $tls.clientAuthType "RequireAndVerifyClientCert") }}
+{{- if include "kvcache-exporter.wantsClientCertificate" $root }}
 tcpSocket:
-  port: {{ $root.Values.service.portName }}
+  port: {{ $root.Values.service.portName | quote }}
 {{- else }}
 httpGet:
-  path: {{ index . 1 }}
-  port: {{ $root.Values.service.portName }}
+  path: {{ index . 1 | quote }}
+  port: {{ $root.Values.service.portName | quote }}
   scheme: {{ include "kvcache-exporter.scheme" $root | upper }}
 {{- end }}
 {{- with index . 2 }}
@@ -147,12 +140,12 @@ httpGet:
 {{- end }}
 
 {{- define "kvcache-exporter.reloader" -}}
-image: {{ .Values.configReloader.image.repository }}:{{ .Values.configReloader.image.tag }}
+image: {{ include "kvcache-exporter.image" (list . .Values.configReloader.image) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
   - --listen-address=127.0.0.1:9410
   - --watched-dir=/etc/kvcache-exporter/config
-  - --reload-url={{ include "kvcache-exporter.scheme" . }}://127.0.0.1:{{ .Values.service.port }}/-/reload
+  - --reload-url={{ include "kvcache-exporter.scheme" . }}://127.0.0.1:{{ include "kvcache-exporter.port" . }}/-/reload
 {{- with .Values.configReloader.resources }}
 resources:
   {{- toYaml . | nindent 2 }}
@@ -183,17 +176,17 @@ volumeMounts:
 {{- end }}
 {{- range .Values.extraSecretMounts }}
 - name: secret-{{ .name }}
-  mountPath: {{ default (printf "/etc/kvcache-exporter/secrets/%s" .name) .mountPath }}
+  mountPath: {{ default (printf "/etc/kvcache-exporter/secrets/%s" .name) .mountPath | quote }}
   readOnly: true
 {{- end }}
 {{- range .Values.extraConfigmapMounts }}
 - name: file-{{ .name }}
-  mountPath: {{ default (printf "/etc/kvcache-exporter/files/%s" .name) .mountPath }}
+  mountPath: {{ default (printf "/etc/kvcache-exporter/files/%s" .name) .mountPath | quote }}
   readOnly: true
 {{- end }}
 {{- range .Values.hostLogs }}
 - name: log-{{ .name }}
-  mountPath: {{ default .path .mountPath }}
+  mountPath: {{ default .path .mountPath | quote }}
   readOnly: true
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
@@ -204,7 +197,7 @@ volumeMounts:
 {{- define "kvcache-exporter.volumes" -}}
 - name: config
   configMap:
-    name: {{ include "kvcache-exporter.configMapName" . }}
+    name: {{ include "kvcache-exporter.configMapName" . | quote }}
     items:
       - {key: config.yml, path: config.yml}
 - name: tmp
@@ -213,11 +206,11 @@ volumeMounts:
 {{- if not .Values.persistence.enabled }}
 - name: state
   emptyDir:
-    sizeLimit: {{ .Values.persistence.emptyDirSizeLimit }}
+    sizeLimit: {{ .Values.persistence.emptyDirSizeLimit | quote }}
 {{- else if ne .Values.kind "StatefulSet" }}
 - name: state
   persistentVolumeClaim:
-    claimName: {{ default (include "kvcache-exporter.fullname" .) .Values.persistence.existingClaim }}
+    claimName: {{ default (include "kvcache-exporter.fullname" .) .Values.persistence.existingClaim | quote }}
 {{- end }}
 {{- if include "kvcache-exporter.hasWebConfig" . }}
 - name: web
@@ -228,7 +221,7 @@ volumeMounts:
 {{- range .Values.extraSecretMounts }}
 - name: secret-{{ .name }}
   secret:
-    secretName: {{ .secretName }}
+    secretName: {{ .secretName | quote }}
     {{- with .items }}
     items:
       {{- toYaml . | nindent 6 }}
@@ -240,7 +233,7 @@ volumeMounts:
 {{- range .Values.extraConfigmapMounts }}
 - name: file-{{ .name }}
   configMap:
-    name: {{ .configMap }}
+    name: {{ .configMap | quote }}
     {{- with .items }}
     items:
       {{- toYaml . | nindent 6 }}
@@ -252,7 +245,7 @@ volumeMounts:
 {{- range .Values.hostLogs }}
 - name: log-{{ .name }}
   hostPath:
-    path: {{ .path }}
+    path: {{ .path | quote }}
     type: Directory
 {{- end }}
 {{- with .Values.extraVolumes }}
@@ -265,23 +258,23 @@ volumeMounts:
 {{- with .Values.web }}
 {{- if .existingSecret }}
 - secret:
-    name: {{ .existingSecret }}
+    name: {{ .existingSecret | quote }}
     items:
-      - {key: {{ .existingSecretKey }}, path: web.yml}
+      - {key: {{ .existingSecretKey | quote }}, path: web.yml}
 {{- else }}
 - configMap:
-    name: {{ include "kvcache-exporter.named" (list $ "web") }}
+    name: {{ include "kvcache-exporter.named" (list $ "web") | quote }}
     items:
       - {key: web.yml, path: web.yml}
 {{- end }}
 {{- if .tls.enabled }}
 - secret:
-    name: {{ .tls.existingSecret }}
+    name: {{ .tls.existingSecret | quote }}
     items:
-      - {key: {{ .tls.certKey }}, path: tls.crt}
-      - {key: {{ .tls.keyKey }}, path: tls.key}
+      - {key: {{ .tls.certKey | quote }}, path: tls.crt}
+      - {key: {{ .tls.keyKey | quote }}, path: tls.key}
       {{- if ne .tls.clientAuthType "NoClientCert" }}
-      - {key: {{ .tls.caKey }}, path: ca.crt}
+      - {key: {{ .tls.caKey | quote }}, path: ca.crt}
       {{- end }}
 {{- end }}
 {{- end }}

@@ -11,7 +11,7 @@ it stands for a value. Helm's braces need no care, since the file is data.
 {{- end }}
 {{- $common := dict
   "keep" (join ", " $values.keepLabels)
-  "selector" $values.jobSelector
+  "selector" (default "" $values.jobSelector)
   "keep_links" $links
   "runbook_base" (trimAll "/" $values.runbookBase)
   "dashboard_base" (trimAll "/" $values.dashboardBase)
@@ -28,8 +28,8 @@ it stands for a value. Helm's braces need no care, since the file is data.
 {{- if $own.enabled }}
 {{- $filled := fromJson (include "kvcache-exporter.filled" (list $rule $common $own $data.objective_edges)) }}
 {{- if $rule.alert }}
-{{- $_ := set $filled "labels" (merge $filled.labels $values.additionalRuleLabels) }}
-{{- $_ := set $filled "annotations" (merge $filled.annotations $values.additionalRuleAnnotations) }}
+{{- $_ := set $filled "labels" (merge $filled.labels (default dict $values.additionalRuleLabels)) }}
+{{- $_ := set $filled "annotations" (merge $filled.annotations (default dict $values.additionalRuleAnnotations)) }}
 {{- end }}
 {{- $rules = append $rules $filled }}
 {{- end }}
@@ -103,7 +103,7 @@ groups:
 {{- define "kvcache-exporter.seconds" -}}
 {{- $units := dict "ms" 0.001 "s" 1 "m" 60 "h" 3600 "d" 86400 "w" 604800 "y" 31536000 }}
 {{- $sum := 0.0 }}
-{{- range regexFindAll "[0-9]+(ms|[smhdwy])" . -1 }}
+{{- range regexFindAll "[0-9]+(ms|[smhdwy])" (default "" .) -1 }}
 {{- $unit := regexFind "[a-z]+" . }}
 {{- $sum = addf $sum (mulf (regexFind "[0-9]+" . | float64) (get $units $unit)) }}
 {{- end }}

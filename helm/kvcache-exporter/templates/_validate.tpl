@@ -4,8 +4,8 @@
 {{- if hasKey $config "Error" }}
 {{- fail (printf "config: is not valid YAML once its templates are filled in: %s" $config.Error) }}
 {{- end }}
-{{- if and (gt (int .Values.replicaCount) 1) (eq .Values.kind "Deployment") }}
-{{- fail "replicaCount: two replicas would both scrape every engine and double every sum; set 1, or kind: StatefulSet with shard.count" }}
+{{- if gt (int .Values.replicaCount) 1 }}
+{{- fail "replicaCount: two replicas would both scrape every engine and double every sum; set 1, and kind: StatefulSet with shard.count where one is not enough" }}
 {{- end }}
 {{- if and (gt (int .Values.shard.count) 1) (ne .Values.kind "StatefulSet") }}
 {{- fail "shard.count: an exporter knows its share by the number in its pod's name; set kind: StatefulSet, or shard.count: 1" }}
@@ -37,7 +37,7 @@
 {{- fail "web.basicAuth: set web.existingSecret to a Secret with a web configuration file that has basic_auth_users (docs/http.md)" }}
 {{- end }}
 {{- end }}
-{{- if and .Values.configReloader.enabled (or .Values.web.basicAuth.enabled (eq .Values.web.tls.clientAuthType "RequireAndVerifyClientCert")) }}
+{{- if and .Values.configReloader.enabled (or .Values.web.basicAuth.enabled (include "kvcache-exporter.wantsClientCertificate" .)) }}
 {{- fail "configReloader: it cannot log in; set configReloader.enabled: false, a changed configuration then restarts the pod" }}
 {{- end }}
 {{- if and .Values.web.basicAuth.enabled (not .Values.web.basicAuth.existingSecret) }}
@@ -50,6 +50,10 @@
 {{- end }}
 {{- range $monitor := list "serviceMonitor" "podMonitor" }}
 {{- with get $.Values $monitor }}
+{{- $own := include "kvcache-exporter.namespace" $ }}
+{{- if and .enabled $.Values.web.tls.enabled $.Values.web.tls.caKey (not .tlsConfig) (ne $own (default $own .namespace)) }}
+{{- fail (printf "%s.tlsConfig: a monitor reads Secrets of its own namespace only, and %s is in %s; set %s.tlsConfig with a ca of namespace %s, or web.tls.caKey to empty" $monitor $.Values.web.tls.existingSecret $own $monitor .namespace) }}
+{{- end }}
 {{- $longest := include "kvcache-exporter.seconds" .interval | float64 }}
 {{- if and .enabled .interval .scrapeTimeout (gt (include "kvcache-exporter.seconds" .scrapeTimeout | float64) $longest) }}
 {{- fail (printf "%s.scrapeTimeout: %s is longer than the interval of %s, which Prometheus refuses; set at most %s" $monitor .scrapeTimeout .interval .interval) }}
