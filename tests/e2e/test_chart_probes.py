@@ -22,7 +22,7 @@ def test_where_a_client_certificate_is_required_the_release_can_still_be_tested(
         for key in ("startupProbe", "livenessProbe", "readinessProbe"):
             wait_until(key, functools.partial(passes, probes[key], port))
         with pytest.raises(requests.exceptions.RequestException):
-            requests.get(f"https://127.0.0.1:{port}/metrics", timeout=5, verify=False)  # noqa: S501
+            requests.get(f"https://127.0.0.1:{port}/metrics", timeout=5, verify=False)
         ran = helm_test(manifests, port)
     assert ran.returncode == 0, ran.stderr
     assert "answers those who have a certificate" in ran.stdout
