@@ -91,6 +91,15 @@ def test_numbers_and_words_reach_the_exporter_as_they_are_written() -> None:
     assert yaml.safe_load(text)["targets"] == config["targets"]
 
 
+def test_the_reloader_watches_every_configmap_that_the_exporter_reads() -> None:
+    values = merged(values_of(CHART / "ci" / "mounts-values.yaml"), {"configReloader": {"enabled": True}})
+    exporter, reloader = workload(render(values))["spec"]["containers"]
+    mounted = {m["mountPath"] for m in reloader["volumeMounts"]}
+    assert mounted == {"/etc/kvcache-exporter/config", "/etc/kvcache-exporter/files/prices"}
+    assert {f"--watched-dir={path}" for path in mounted} <= set(reloader["args"])
+    assert mounted <= {m["mountPath"] for m in exporter["volumeMounts"]}
+
+
 def test_the_exporter_knows_every_argument() -> None:
     containers = [
         c for m in map(of_file, STEMS) for spec in pod_specs(m).values() for c in spec["containers"]

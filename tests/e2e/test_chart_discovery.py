@@ -21,7 +21,7 @@ OPTED_IN = {"kvcache-exporter.io/scrape": "true"}
 
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesApi]:
-    """Two engines that the chart finds by itself, and three pods that are none of its business."""
+    """Two engines that the chart finds by itself, and pods that are none of its business."""
     with KubernetesApi() as api, closing(Engine(RECORDING)) as engine:
         engine.show("034")
         host, number = engine.address.split(":")
@@ -29,6 +29,9 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesA
         api.put(pod("vllm-0", host, labels=STACK, ports=[*ports, {"name": "zmq", "containerPort": 5555}]))
         api.put(pod("sglang-0", host, annotations=OPTED_IN, ports=ports))
         api.put(pod("postgres-0", host, ports=ports))
+        for label in ("vllm-role", "ray.io/node-type"):
+            name = f"worker-{label.partition('.')[0]}"
+            api.put(pod(name, host, labels=STACK | {label: "worker"}, ports=[]))
         api.put(pod("router", host, labels={"environment": "router"}, ports=ports))
         api.put(pod("vllm-0", host, namespace="other", labels=STACK, ports=ports))
         (tmp_path / "kubeconfig").write_text(kubeconfig(api.url))
@@ -69,6 +72,7 @@ def test_engines_are_found_without_a_value_and_with_no_right_too_many(
     with container(tmp_path, manifests, port):
         wait_until("both engines", lambda: targets_up(port) == {"llm/vllm-0", "llm/sglang-0"})
         ran = helm_test(manifests, port)
+        assert sum(v for k, v in scrape(port).items() if k.startswith("kvcache_exporter_discovery_fail")) == 0
     assert "2 of 2 engines are up" in ran.stdout
     role = one(manifests, "Role")
     assert {verb for verb, *_ in api.requests} == {verb for rule in role["rules"] for verb in rule["verbs"]}

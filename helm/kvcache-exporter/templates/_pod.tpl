@@ -145,6 +145,9 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
   - --listen-address=127.0.0.1:9410
   - --watched-dir=/etc/kvcache-exporter/config
+  {{- range .Values.extraConfigmapMounts }}
+  - {{ include "kvcache-exporter.mapPath" . | printf "--watched-dir=%s" | quote }}
+  {{- end }}
   - --reload-url={{ include "kvcache-exporter.scheme" . }}://127.0.0.1:{{ include "kvcache-exporter.port" . }}/-/reload
 {{- with .Values.configReloader.resources }}
 resources:
@@ -158,6 +161,20 @@ volumeMounts:
   - name: config
     mountPath: /etc/kvcache-exporter/config
     readOnly: true
+  {{- include "kvcache-exporter.mapMounts" . | nindent 2 }}
+{{- end }}
+
+{{/* Where one of `extraConfigmapMounts` lies. */}}
+{{- define "kvcache-exporter.mapPath" -}}
+{{- default (printf "/etc/kvcache-exporter/files/%s" .name) .mountPath }}
+{{- end }}
+
+{{- define "kvcache-exporter.mapMounts" -}}
+{{- range .Values.extraConfigmapMounts }}
+- name: file-{{ .name }}
+  mountPath: {{ include "kvcache-exporter.mapPath" . | quote }}
+  readOnly: true
+{{- end }}
 {{- end }}
 
 {{- define "kvcache-exporter.volumeMounts" -}}
@@ -179,11 +196,7 @@ volumeMounts:
   mountPath: {{ default (printf "/etc/kvcache-exporter/secrets/%s" .name) .mountPath | quote }}
   readOnly: true
 {{- end }}
-{{- range .Values.extraConfigmapMounts }}
-- name: file-{{ .name }}
-  mountPath: {{ default (printf "/etc/kvcache-exporter/files/%s" .name) .mountPath | quote }}
-  readOnly: true
-{{- end }}
+{{- include "kvcache-exporter.mapMounts" . }}
 {{- range .Values.hostLogs }}
 - name: log-{{ .name }}
   mountPath: {{ default .path .mountPath | quote }}
