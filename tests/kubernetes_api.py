@@ -101,6 +101,8 @@ class Rules:
     gone_as_event: bool = True
     """Versions that are too old: 410 as an event of the watch, else as the status of the answer."""
     continue_tokens_last: bool = True
+    empty_as_null: bool = False
+    """As servers write a list of nothing that do not take care."""
 
 
 class KubernetesApi:
@@ -340,7 +342,11 @@ class _Handler(BaseHTTPRequestHandler):
         api_version, kind = KINDS[query.plural]
         metadata = {"resourceVersion": str(version)} | ({"continue": token} if token else {})
         # As the real one does: items of a list say nothing of their kind.
-        bare = [{k: v for k, v in item.items() if k not in ("kind", "apiVersion")} for item in items]
+        bare: list[Object] | None = [
+            {k: v for k, v in item.items() if k not in ("kind", "apiVersion")} for item in items
+        ]
+        if not bare and self.api.rules.empty_as_null:
+            bare = None
         self.answer(
             200, {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata, "items": bare}
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from kvcache_exporter.targets import Targets, discovery_of
 from kvcache_exporter.targets.kubernetes import KubernetesDiscovery, reflector, session
 from kvcache_exporter.targets.kubernetes import discovery as module
 from kvcache_exporter.targets.kubernetes.found import Port, choose_ports
+from kvcache_exporter.targets.kubernetes.reflector import Pauses
 
 SELECTED = Options(namespaces=("llm",), selector="app=vllm")
 
@@ -421,7 +423,7 @@ def test_an_event_that_makes_no_sense_is_counted_and_nothing_is_missed(
             api.put(pod("vllm-0"))
         comes("the target", lambda: names(discovery) == ["llm/vllm-0"])
         comes("the count", lambda: discovery.failures == {reason: 1})
-        assert len(api.asked("list")) == (1 if reason == "http_status" else 2)
+        assert len(api.asked("list")) == 2
 
 
 def test_an_event_that_is_cut_short_is_asked_for_again(api: KubernetesApi, tmp_path: Path) -> None:
@@ -440,6 +442,33 @@ def test_any_character_may_stand_in_an_annotation(api: KubernetesApi, tmp_path: 
         api.put(pod("vllm-0", annotations={"note": "a\u0085b\u2028c\u000bd\u00e9"}))
         comes("the target", lambda: names(discovery) == ["llm/vllm-0"])
         assert discovery.failures == {}
+
+
+def test_a_list_of_nothing_may_be_null(api: KubernetesApi, tmp_path: Path) -> None:
+    api.rules.empty_as_null = True
+    with found_by(api, tmp_path) as discovery:
+        watching(api)
+        api.put(pod("vllm-0"))
+        comes("the target", lambda: names(discovery) == ["llm/vllm-0"])
+        assert discovery.failures == {}
+
+
+def test_pauses_grow_and_begin_anew_after_half_a_minute_without_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(reflector, "time", SimpleNamespace(monotonic=lambda: now))
+    pauses = Pauses((1.0, 10.0, 100.0))
+
+    def after(calm: float) -> float:
+        nonlocal now
+        now += calm
+        pause = pauses.next()
+        now += pause
+        return pause
+
+    for calm, expected in [(0, 1), (0, 10), (20, 100), (29, 100), (31, 1), (0, 10), (60, 1), (60, 1)]:
+        assert 0.8 * expected <= after(calm) <= 1.2 * expected
 
 
 def test_long_lists_come_in_pages(
@@ -496,6 +525,20 @@ def test_what_is_forbidden_is_named(api: KubernetesApi, tmp_path: Path) -> None:
         comes("both being well", lambda: discovery.problems == ())
 
 
+def test_with_the_right_to_list_alone_targets_still_follow_and_the_problem_is_told_once(
+    api: KubernetesApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.rules.forbidden.add(("watch", "pods", "llm"))
+    with found_by(api, tmp_path) as discovery:
+        comes("several tries", lambda: discovery.failures["forbidden"] >= 3)
+        api.put(pod("vllm-0"))
+        comes("the target", lambda: names(discovery) == ["llm/vllm-0"])
+        api.delete("llm", "vllm-0")
+        comes("its end", lambda: names(discovery) == [])
+        assert discovery.problems == (FORBIDDEN.format(verb="watch", namespace="llm"),)
+        assert sum("HTTP status 403" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_the_cluster_wide_right_is_named(api: KubernetesApi, tmp_path: Path) -> None:
     api.rules.forbidden.add(("list", "endpointslices", ""))
     with found_by(api, tmp_path, Options(role="endpointslice")) as discovery:
@@ -535,6 +578,27 @@ def test_a_rotated_token_is_taken_up(api: KubernetesApi, tmp_path: Path) -> None
         api.put(pod("vllm-0"))
         comes("the target", lambda: names(discovery) == ["llm/vllm-0"])
         assert discovery.problems == ()
+
+
+def test_a_token_that_is_replaced_in_time_fails_nothing(
+    api: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "_WATCH_SECONDS", (1, 1))
+    monkeypatch.setattr(reflector, "_QUICK_SECONDS", 0.0)
+    (tmp_path / "token").write_text("first")
+    (tmp_path / "kubeconfig").write_text(kubeconfig(api.url, token_file=str(tmp_path / "token")))
+    api.rules.token = "first"
+    options = replace(SELECTED, kubeconfig=str(tmp_path / "kubeconfig"))
+    with found_by(api, tmp_path, options) as discovery:
+        watching(api)
+        # The watch in progress was let in with the old one.
+        with api.changed:
+            (tmp_path / "token").write_text("second")
+            api.rules.token = "second"
+        comes("another watch", lambda: len(api.asked("watch")) >= 3)
+        api.put(pod("vllm-0"))
+        comes("the target", lambda: names(discovery) == ["llm/vllm-0"])
+        assert (discovery.failures, len(api.asked("list"))) == ({}, 1)
 
 
 def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,8 @@ class ObjectList(msgspec.Struct):
     """One page of a list."""
 
     metadata: ListMetadata
-    items: list[msgspec.Raw]
+    items: list[msgspec.Raw] | None = None
+    """Go writes an empty list as null unless it takes care not to."""
 
 
 class WatchEvent(msgspec.Struct):

@@ -36,25 +36,29 @@ _QUICK_SECONDS = 1.0
 """A watch that ends sooner is not asked for again at once."""
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _PAUSES_WHEN_GONE = (0.0, *_PAUSES)
-_CALM_SECONDS = 60.0
+_CALM_SECONDS = 30.0
 _RESUMABLE = ("timeout", "connection", "truncated", "throttled", "http_status", "credentials", "forbidden")
 
 
 class Pauses:
-    """How long to wait after each failure: longer and longer, from the start after a minute without one."""
+    """How long to wait after each failure: longer and longer, from the start after half a minute without one.
+
+    Balancers cut connections after a minute: such a cut is to cost a moment, however often it comes.
+    """
 
     def __init__(self, seconds: tuple[float, ...]) -> None:
         self._seconds = seconds
         self._number = 0
-        self._last = float("-inf")
+        self._ends = float("-inf")
 
     def next(self) -> float:
         now = time.monotonic()
-        if now - self._last > _CALM_SECONDS + self._seconds[-1]:
+        if now - self._ends > _CALM_SECONDS:
             self._number = 0
         pause = self._seconds[min(self._number, len(self._seconds) - 1)]
-        self._last, self._number = now, self._number + 1
-        return pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads requests, hides nothing
+        pause *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads requests, hides nothing
+        self._ends, self._number = now + pause, self._number + 1
+        return pause
 
 
 class Reflector:
@@ -86,14 +90,14 @@ class Reflector:
     async def run(self) -> None:
         while True:
             try:
+                # Anew for each watch, as tokens are replaced while it runs.
                 async with open_client(self._kubeconfig) as client:
-                    while True:
-                        await self._follow(client)
+                    await self._follow(client)
             except Exception as error:
                 explanation = explained(error, self._collection)
                 if explanation.reason == "internal":
                     log.exception("discovery: unexpected fault; please report it")
-            await asyncio.sleep(self._pause(explanation))
+                await asyncio.sleep(self._pause(explanation))
 
     async def _follow(self, client: httpx2.AsyncClient) -> None:
         """List if need be, and watch until the server ends the watch as it was asked to."""
@@ -120,9 +124,6 @@ class Reflector:
         asked = error.retry_after if isinstance(error, RequestError) else 0.0
         return max(asked, self._pauses.next())
 
-    def _works(self) -> None:
-        self.problem, self._in_row = "", 0
-
     async def _list(self, client: httpx2.AsyncClient) -> None:
         try:
             entries, version = await self._pages(client, str(PAGE_LIMIT))
@@ -133,7 +134,6 @@ class Reflector:
             entries, version = await self._pages(client, "")
         self._store.replace(entries)
         self._version = version
-        self._works()
         self._listed()
 
     async def _pages(self, client: httpx2.AsyncClient, limit: str) -> tuple[dict[Key, Entry], str]:
@@ -145,7 +145,7 @@ class Reflector:
             check_status(response, "list", self._collection)
             page = msgspec.json.decode(response.content, type=ObjectList)
             # Page by page, so that no more than one is ever held.
-            entries |= self._store.read(page.items)
+            entries |= self._store.read(page.items or ())
             if not page.metadata.continue_:
                 return entries, page.metadata.resource_version
             parameters["continue"] = page.metadata.continue_
@@ -164,12 +164,15 @@ class Reflector:
         async with asyncio.timeout(seconds + ANSWER_SECONDS), stream as response:
             check_status(response, "watch", self._collection)
             keep_alive(response)
-            self._works()
+            # Not sooner: where only the list is allowed the same problem would be told as new each time.
+            self.problem, self._in_row = "", 0
             async for line in split_lines(response.aiter_bytes()):
                 self._take(msgspec.json.decode(line, type=WatchEvent))
 
     def _take(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
+            # From where it fails once it may fail for ever, while every watch begins well.
+            self._version = ""
             raise refusal(msgspec.json.decode(event.object, type=Status).code, "watch", self._collection)
         version = msgspec.json.decode(event.object, type=Versioned).metadata.resource_version
         if event.type in ("ADDED", "MODIFIED"):
