@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from chart import CHART, STATIC, Manifest, merged, render, rendered_files
+from chart import CHART, STATIC, Manifest, merged, one, render, rendered_files
 from chart_samples import CLAIM, MONITOR, PASSWORD, POD_MONITOR, RELOADER, SAMPLES, STATEFUL, TLS
 from kvcache_chart.files import files
 from kvcache_chart.readme import documented
@@ -20,6 +20,32 @@ VALUES = (CHART / "values.yaml").read_text()
 DEFAULTS: Manifest = yaml.safe_load(VALUES)
 DOCUMENTED = {value.path for value in documented(VALUES)}
 ALERTS = ("prometheusRule", "alerts")
+
+
+# Of a StatefulSet that exists Kubernetes changes nothing but these.
+MUTABLE = {
+    "replicas", "template", "updateStrategy", "minReadySeconds", "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+}  # fmt: skip
+NAMES = {"nameOverride", "fullnameOverride", "namespaceOverride", "kind"}
+CLAIMS = {f"persistence.{key}" for key in ("enabled", "size", "storageClass", "accessModes", "annotations")}
+
+
+REFUSED = {("Deployment", "shard.count"), ("StatefulSet", "persistence.existingClaim")}
+UPGRADES = [(kind, path) for kind in ("Deployment", "StatefulSet") for path in sorted(set(SAMPLES) - NAMES)]
+
+
+@pytest.mark.parametrize(("kind", "path"), [pair for pair in UPGRADES if pair not in REFUSED])
+def test_a_release_can_be_upgraded_to_any_value(kind: str, path: str) -> None:
+    """Selectors are fixed, and most of a StatefulSet; docs/install.md says what an upgrade cannot change."""
+    value, needed = SAMPLES[path]
+    base = merged(STATIC, needed, {"kind": kind})
+    changed = merged(base, nested(tuple(path.split(".")), value))
+    before, after = (one(render(values), kind)["spec"] for values in (base, changed))
+    assert before["selector"] == after["selector"]
+    if kind == "StatefulSet":
+        fixed = [{key: part for key, part in spec.items() if key not in MUTABLE} for spec in (before, after)]
+        assert (fixed[0] != fixed[1]) == (path in CLAIMS)
 
 
 def nested(path: tuple[str, ...], value: Any) -> Manifest:

@@ -34,7 +34,8 @@ def commands() -> Iterator[list[str]]:
 def exporter_arguments() -> Iterator[list[str]]:
     """Arguments of every call of the exporter, in containers and in the unit as well."""
     yield from (words[1:] for words in commands() if Path(words[0]).name == "kvcache-exporter")
-    yield from (words[words.index(IMAGE) + 1 :] for words in commands() if IMAGE in words[:-1])
+    run = (words for words in commands() if words[:2] == ["docker", "run"])
+    yield from (words[words.index(IMAGE) + 1 :] for words in run if IMAGE in words[:-1])
     inline = re.findall(r"'kvcache-exporter ([^']+)'", PAGE.read_text())
     yield from map(str.split, inline)
     unit = configparser.RawConfigParser(strict=False, allow_no_value=True)
