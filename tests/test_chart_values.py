@@ -91,7 +91,7 @@ def may_not_be_missing(path: str) -> bool:
 
 # Without which what they belong to is refused.
 ASKED_FOR = {
-    "config": "there is nothing to do",
+    "config": "found nothing to do",
     "web.tls.existingSecret": "set web.tls.existingSecret",
     "web.basicAuth.existingSecret": "set web.basicAuth.existingSecret",
     "grafanaPublish.url": "grafanaPublish.url: needed",

@@ -17,6 +17,7 @@ from kvcache_exporter.config.load import section_hints
 from kvcache_exporter.config.schema import Config
 
 Schema = dict[str, Any]
+_ALERT_NAMES = {alert.name for alert in ALERTS}
 BEGIN, END = "  # BEGIN GENERATED", "  # END GENERATED"
 _SCHEMAS: Mapping[Kind, Schema] = {
     "number": {"type": "number", "minimum": 0},
@@ -90,7 +91,12 @@ def _require(part: Schema, defaults: Mapping[str, Any]) -> None:
     for name, default in defaults.items():
         if isinstance(default, dict) and "properties" in properties[name]:
             _require(properties[name], default)
-    needed = [n for n, default in defaults.items() if not _may_be_empty(properties[n], default)]
+    needed = [
+        name
+        for name, default in defaults.items()
+        # An alert that is null is off.
+        if name not in _ALERT_NAMES and not _may_be_empty(properties[name], default)
+    ]
     part.pop("required", None)
     part |= {"required": needed} if needed else {}
 

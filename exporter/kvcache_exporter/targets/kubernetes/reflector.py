@@ -115,8 +115,8 @@ class Reflector:
             log.info("discovery: %s: listing again", self._collection)
             self._version = ""
             return self._pauses_when_gone.next()
-        self._failed(error, self.problem)
-        self.problem = str(error)
+        before, self.problem = self.problem, str(error)
+        self._failed(error, before)
         self._in_row += 1
         # A first cut connection is resumed; what fails twice or is not understood begins with a new list.
         if self._in_row > 1 or error.reason not in _RESUMABLE:
