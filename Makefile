@@ -90,6 +90,7 @@ fuzz: install ## fuzz every place where foreign bytes come in, FUZZ_SECONDS each
 	for target in $(FUZZ_TARGETS); do PYTHONPATH=tests $(BIN)/python -m fuzz $$target --seconds $(FUZZ_SECONDS) || exit 1; done
 
 test-engines: install ## run the plugin and the cold test with real vLLM on CPU: downloads 11 GB once, takes 15 to 25 minutes
+	@mkdir -p .cache/engines
 	$(BIN)/pytest --basetemp=.cache/engines/last -rA tests/engines/plugin_in_vllm.py tests/engines/coldtest_of_vllm.py
 
 lock: install ## pin what the image is made of, with hashes, into the requirements files

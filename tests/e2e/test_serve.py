@@ -241,10 +241,35 @@ def test_what_a_target_lived_through_survives_a_restart_of_the_exporter(
             assert scrape(port)[restarts] == 1.0
 
 
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+def test_no_signal_is_lost_between_a_look_and_a_wait(tmp_path: Path) -> None:
+    """The main thread waits for them without a handler; all other threads hold them back."""
+    port, config = free_port(), tmp_path / "kvcache.yaml"
+    config.write_text("targets: [{static: ['127.0.0.1:1']}]\n")
+    with running(start_exporter(config, port, tmp_path / "log")) as process:
+        wait_until("the first page", lambda: scrape(port))
+        threads = {path.name: _masks(path / "status") for path in Path(f"/proc/{process.pid}/task").iterdir()}
+    assert threads.pop(str(process.pid))["SigCgt"].isdisjoint({signal.SIGHUP, signal.SIGTERM})
+    assert threads
+    for thread in threads.values():
+        assert thread["SigBlk"] >= {*_SIGNALS}
+
+
+def _masks(status: Path) -> dict[str, set[int]]:
+    fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines())
+    masks = {name: int(fields[name], 16) for name in ("SigBlk", "SigCgt")}
+    return {name: {n for n in range(1, 65) if mask >> (n - 1) & 1} for name, mask in masks.items()}
+
+
 def test_sigterm_ends_it_cleanly_and_soon(tmp_path: Path) -> None:
+    """A second one, from somebody in a hurry, changes nothing."""
     port, config = free_port(), tmp_path / "kvcache.yaml"
     config.write_text("targets: [{static: ['127.0.0.1:1']}]\n")
     process = start_exporter(config, port, tmp_path / "log")
     wait_until("the first page", lambda: scrape(port))
+    os.kill(process.pid, signal.SIGHUP)
     os.kill(process.pid, signal.SIGTERM)
+    os.kill(process.pid, signal.SIGINT)
     assert process.wait(5) == 0

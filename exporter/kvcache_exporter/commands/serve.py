@@ -2,8 +2,9 @@
 
 import argparse
 import logging
-import queue
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kvcache_exporter import __version__
@@ -16,6 +17,7 @@ from kvcache_exporter.web import WebConfig, web_server
 log = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS = ":9409"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def add(subparsers: Subparsers) -> None:
@@ -71,19 +73,33 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     logs.configure(arguments)
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda received, _: signals.put(received))
-    web_config = WebConfig(arguments.web_config)
-    app = App(arguments.config_file, arguments.shard_index)
-    pages = ExporterPages(app)
-    server = web_server(arguments.listen, pages, web_config, open_probes=arguments.open_probes)
-    app.start()
-    server.start()
-    log.info("kvcache-exporter %s is listening on %s", __version__, server.url)
-    while signals.get() == signal.SIGHUP:
-        pages.reload()
-    log.info("stopping")
-    server.stop()
-    app.stop()
+    with _signals_held():
+        web_config = WebConfig(arguments.web_config)
+        app = App(arguments.config_file, arguments.shard_index)
+        pages = ExporterPages(app)
+        server = web_server(arguments.listen, pages, web_config, open_probes=arguments.open_probes)
+        app.start()
+        server.start()
+        log.info("kvcache-exporter %s is listening on %s", __version__, server.url)
+        while signal.sigwait(_SIGNALS) == signal.SIGHUP:
+            pages.reload()
+        log.info("stopping")
+        server.stop()
+        app.stop()
     return 0
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Signals wait for `sigwait`, in this thread and in those that it starts.
+
+    A handler would not do: one that runs just before the main thread goes to sleep does not wake it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        # Whoever presses Ctrl-C twice still gets the exit code of a clean end.
+        while late := signal.sigpending() & {*_SIGNALS}:
+            signal.sigwait(late)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
