@@ -68,6 +68,8 @@ class RequestRecord(NamedTuple):
     """Prompts shorter than this are never cached."""
     diagnosis: tuple[str, int] | None = None
     """The provider's reason for a miss (a value of the catalogue's MISS_REASONS), and the tokens missed."""
+    tier: str = ""
+    """What the provider bills apart from its usual prices (`batch`, `fast+us`); see `formats.tiers`."""
 
     @property
     def uncached_tokens(self) -> int | None:
@@ -96,6 +98,8 @@ class RequestColumns(NamedTuple):
     duration_seconds: Sequence[float | None]
     written_by_ttl: Sequence[tuple[tuple[str, int], ...]]
     diagnosis: Sequence[tuple[str, int] | None]
+    tier: Sequence[str]
+    """Empty where all are billed as usual."""
     times: Collection[float | None]
     """Timestamps in Unix seconds, unordered; equal ones may occur only once."""
 
@@ -103,6 +107,7 @@ class RequestColumns(NamedTuple):
 CUSTOM_PATHS = (
     "prompt_tokens", "cached_tokens", "written_tokens", "output_tokens", "ttft_seconds", "ttft_ms",
     "duration_seconds", "duration_ms", "timestamp", "model_name", "provider", "group", "status", "request_id",
+    "service_tier",
 )  # fmt: skip
 """Fields of `format: custom` whose value is a dotted path into the log entry."""
 CUSTOM_LITERALS = ("prompt_includes_cached", "granule", "minimum_tokens")

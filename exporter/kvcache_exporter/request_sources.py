@@ -153,6 +153,7 @@ def _source_options(source: RequestSource, config: Config) -> SourceOptions:
             group_by=source.group_by,
             model_name=source.model_name,
             provider=source.provider,
+            granule=source.granule or 0,
             fields=dict(source.fields),
         ),
         full_hit=FullHit(config.outcome.full_hit.fraction, config.outcome.full_hit.max_uncached_tokens),

@@ -10,6 +10,7 @@ from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.commands.progress import Progress
 from kvcache_exporter.commands.report_text import report_text
 from kvcache_exporter.config.document import did_you_mean, quote
+from kvcache_exporter.config.source_sections import MOST_GRANULE
 from kvcache_exporter.errors import KVCacheError, RecordError
 from kvcache_exporter.requests.bands import Bands
 from kvcache_exporter.requests.files import read_lines
@@ -62,6 +63,13 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
         help="group requests by a field, given as a dotted path or as a template: {team}/{metadata.route}",
     )
     parser.add_argument(
+        "--granule",
+        type=_granule,
+        default=0,
+        metavar="N",
+        help="tokens that the engine caches at a time, if not the default of its kind (vLLM 16)",
+    )
+    parser.add_argument(
         "--length-bands",
         default=(),
         type=_length_bands,
@@ -82,6 +90,12 @@ def _group_by(text: str) -> str:
     if problem := template_problem(text):
         raise argparse.ArgumentTypeError(problem)
     return text
+
+
+def _granule(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_GRANULE:
+        raise argparse.ArgumentTypeError(f"found {quote(text)}, expected tokens from 1 to {MOST_GRANULE}")
+    return int(text)
 
 
 def _length_bands(text: str) -> tuple[int, ...]:
@@ -117,7 +131,10 @@ def decoded(
     Files that share `seen` count a request that stands in several of them once.
     """
     form: Format = get_format(arguments.format)
-    decoder = form.decoder(DecoderOptions(group_by=arguments.group_by, seen=Seen() if seen is None else seen))
+    options = DecoderOptions(
+        group_by=arguments.group_by, granule=arguments.granule, seen=Seen() if seen is None else seen
+    )
+    decoder = form.decoder(options)
     bands = Bands(arguments.length_bands)
     too_long: list[Entry] = []
     for lines in read_lines(file, progress, lambda: too_long.append(RecordError("too_long"))):

@@ -11,6 +11,7 @@ from kvcache_exporter.config.section import MIB, Problems, Section, choice_confl
 from kvcache_exporter.model import CUSTOM_LITERALS, CUSTOM_PATHS
 
 MOST_BANDS = 16
+MOST_GRANULE = 65536
 CUSTOM_FIELDS = frozenset((*CUSTOM_PATHS, *CUSTOM_LITERALS))
 
 FORMATS_WITH_FIELDS = ("custom", "envoy_ai_gateway")
@@ -41,6 +42,7 @@ class RequestSource(Section):
     length_bands: Annotated[tuple[Annotated[int, kinds.integer(1, 100_000_000)], ...], kinds.NonEmpty()] = ()
     model_name: Annotated[str, kinds.TEXT] = ""
     provider: Annotated[str, kinds.TEXT] = ""
+    granule: Annotated[int | None, kinds.integer(1, MOST_GRANULE)] = None
     fields: Annotated[tuple[tuple[str, str], ...], label_kinds.Fields(CUSTOM_FIELDS)] = ()
     max_line_bytes: Annotated[int, kinds.size(1 << 10, 256 * MIB)] = 8 * MIB
 

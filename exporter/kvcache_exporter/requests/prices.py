@@ -1,4 +1,4 @@
-"""Prices of models, read from a file in the field names of LiteLLM's public price table.
+"""A price table: a file in the field names of LiteLLM's public one, and how models are found in it.
 
 The table (https://github.com/BerriAI/litellm, model_prices_and_context_window.json) is not shipped: prices
 change, and a stale one gives numbers that look right.
@@ -6,91 +6,25 @@ change, and a stale one gives numbers that look right.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from kvcache_exporter.errors import PricesError
-from kvcache_exporter.model import RequestColumns, RequestRecord
+from kvcache_exporter.requests.rates import Price, price_of
 
-_WRITTEN = {
-    "5m": "cache_creation_input_token_cost",
-    "30m": "cache_creation_input_token_cost",
-    "default": "cache_creation_input_token_cost",
-    "1h": "cache_creation_input_token_cost_above_1hr",
-    "12h": "cache_creation_input_token_cost_above_12hr",
-}
-_LONG = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
 _DATE = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2})$")
 _MOST_REMEMBERED = 10_000
-
-
-class Rates(NamedTuple):
-    """US dollars a token; None where the table does not say."""
-
-    input: float
-    output: float
-    read: float | None
-    written: Mapping[str, float | None]
-    """By TTL label value: default, 5m, 30m, 1h, 12h."""
-
-
-class Bill(NamedTuple):
-    """What one request cost and what it would have cost without a cache, in US dollars."""
-
-    cost: float
-    without_cache: float
-
-
-class Price(NamedTuple):
-    """What one model costs; long prompts may cost more, for every token of the request."""
-
-    usual: Rates
-    long: tuple[tuple[int, Rates], ...] = ()
-    """Pairs of a prompt length and the rates of longer prompts, longest first."""
-
-    def bill(self, record: RequestRecord) -> Bill | None:
-        """None where the record or the table leaves open what the request cost."""
-        counts = record.prompt_tokens, record.cached_tokens, record.written_tokens, record.output_tokens
-        return self._bill(*counts, record.written_by_ttl)
-
-    def bills(self, columns: RequestColumns) -> Iterator[Bill | None]:
-        """As `bill`, for each request."""
-        counts = columns.prompt_tokens, columns.cached_tokens, columns.written_tokens, columns.output_tokens
-        return map(self._bill, *counts, columns.written_by_ttl)
-
-    def _bill(
-        self,
-        prompt: int | None,
-        cached: int | None,
-        written: int | None,
-        output: int | None,
-        by_ttl: Iterable[tuple[str, int]],
-    ) -> Bill | None:
-        if prompt is None or cached is None or output is None:
-            return None
-        rates = next((rates for above, rates in self.long if prompt > above), self.usual)
-        special = _special(cached, written or 0, by_ttl, rates)
-        if special is None:
-            return None
-        plain = prompt - cached - (written or 0)
-        generated = output * rates.output
-        return Bill(plain * rates.input + special + generated, prompt * rates.input + generated)
-
-
-def _special(cached: int, written: int, by_ttl: Iterable[tuple[str, int]], rates: Rates) -> float | None:
-    """Dollars for tokens read and written; None if there are some and the table has no price for them."""
-    split = dict(by_ttl)
-    split["default"] = written - sum(split.values())
-    parts = [(cached, rates.read), *((tokens, rates.written.get(ttl)) for ttl, tokens in split.items())]
-    total = 0.0
-    for tokens, rate in parts:
-        if tokens > 0:
-            if rate is None:
-                return None
-            total += tokens * rate
-    return total
+_OWN_ENGINES = frozenset({"vllm", "hosted_vllm", "sglang", "trtllm", "tensorrt_llm", "llamacpp", "dynamo"})
+"""Nobody sends a bill for these, whatever name their models are served under."""
+_SPELLINGS = {
+    "azure_openai": "azure", "azure_ai_openai": "azure", "azure_ai_inference": "azure_ai",
+    "aws_bedrock": "bedrock", "amazon_bedrock": "bedrock", "x_ai": "xai",
+    "gcp_gemini": "gemini", "google": "gemini", "gcp_vertex_ai": "vertex_ai", "vertexai": "vertex_ai",
+    "mistral_ai": "mistral", "mistralai": "mistral", "moonshotai": "moonshot", "kimi": "moonshot",
+    "fireworks": "fireworks_ai", "together": "together_ai", "qwen": "dashscope", "alibaba": "dashscope",
+}  # fmt: skip
+"""The table's names of providers by those that logs and OpenTelemetry have for them."""
 
 
 class Prices:
@@ -101,16 +35,32 @@ class Prices:
         self.as_of = as_of
         """Unix time the prices are of: what the configuration says, else the file's own time."""
         self._found: dict[tuple[str, str], Price | None] = {}
+        self._providers = {price.provider for price in table.values()} - {""}
 
     def of(self, provider: str, model_name: str) -> Price | None:
-        """`provider/model`, then the model, then both without a leading route and without a trailing date."""
+        """`provider/model`, then the model, then both without a leading route and without a trailing date.
+
+        A provider that the table knows has no other provider's prices.
+        """
         key = (provider, model_name)
         if key not in self._found:
             if len(self._found) >= _MOST_REMEMBERED:
                 self._found.clear()
-            names = _names(provider, model_name)
-            self._found[key] = next((self.table[name] for name in names if name in self.table), None)
+            self._found[key] = next(self._candidates(provider, model_name), None)
         return self._found[key]
+
+    def _candidates(self, provider: str, model_name: str) -> Iterator[Price]:
+        word = re.sub(r"[-. ]", "_", provider.lower())
+        by = _SPELLINGS.get(word, word)
+        for name in _names(by, model_name):
+            price = self.table.get(name)
+            if price is not None and (name.startswith(f"{by}/") or self._may_bill(by, price)):
+                yield price
+
+    def _may_bill(self, provider: str, price: Price) -> bool:
+        if not price.provider or f"{price.provider}_".replace("-", "_").startswith(f"{provider}_"):
+            return True
+        return provider not in self._providers and provider not in _OWN_ENGINES
 
 
 def _names(provider: str, model_name: str) -> list[str]:
@@ -135,38 +85,9 @@ def load_prices(path: Path, as_of: date | None = None) -> Prices:
         raise PricesError(
             f"{path}: found a {type(data).__name__}, expected a mapping of model names to prices"
         )
-    table = {name: price for name, entry in data.items() if (price := _price(entry)) is not None}
+    table = {name: price for name, entry in data.items() if (price := price_of(entry)) is not None}
     if not table:
         fields = "input_cost_per_token and output_cost_per_token"
         raise PricesError(f"{path}: no entry has {fields}; is it LiteLLM's price table?")
     stated = datetime(as_of.year, as_of.month, as_of.day, tzinfo=UTC).timestamp() if as_of else changed
     return Prices(table, stated)
-
-
-def _price(entry: object) -> Price | None:
-    if not isinstance(entry, dict):
-        return None
-    usual = _rates(entry, "")
-    if usual is None:
-        return None
-    edges = sorted({int(m[1]) for key in entry if (m := _LONG.fullmatch(key))}, reverse=True)
-    found = ((edge * 1000, _rates(entry, f"_above_{edge}k_tokens")) for edge in edges)
-    return Price(usual, tuple((edge, rates) for edge, rates in found if rates is not None))
-
-
-def _rates(entry: Mapping[str, object], suffix: str) -> Rates | None:
-    into, out = (_dollars(entry, f"{kind}_cost_per_token", suffix) for kind in ("input", "output"))
-    if into is None or out is None:
-        return None
-    # A read price of 0 is missing data, not a gift: no provider reads for nothing what it bills otherwise.
-    read = _dollars(entry, "cache_read_input_token_cost", suffix) or (None if into else 0.0)
-    return Rates(into, out, read, {ttl: _dollars(entry, field, suffix) for ttl, field in _WRITTEN.items()})
-
-
-def _dollars(entry: Mapping[str, object], field: str, suffix: str) -> float | None:
-    """A field that long prompts do not have a price of their own for keeps its usual one."""
-    for key in (field + suffix, field):
-        value = entry.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1:
-            return float(value)
-    return None

@@ -14,7 +14,7 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.model import OUTCOMES, Aggregate, Distribution, Outcome, RequestColumns, Sample
 from kvcache_exporter.requests.outcome import FullHit, classify_all
-from kvcache_exporter.requests.prices import Bill
+from kvcache_exporter.requests.rates import Bill
 from kvcache_exporter.requests.rewarm import Floor
 
 Pairs = tuple[tuple[str, int], ...]

@@ -1,12 +1,13 @@
 """Anthropic Messages usage: `input_tokens` leaves out what was read from and written to the cache."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kvcache_exporter.catalogue import MISS_REASONS
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
+from kvcache_exporter.requests.formats.tiers import tier
 from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens
 
@@ -16,6 +17,17 @@ class CacheCreation(msgspec.Struct, gc=False):
 
     ephemeral_5m_input_tokens: Tokens = None
     ephemeral_1h_input_tokens: Tokens = None
+
+
+class Iteration(msgspec.Struct, gc=False):
+    """An element of `usage.iterations` (beta)."""
+
+    type: Any = None
+
+
+Iterations = (
+    list[Iteration | list[Any] | str | float | bool | None] | dict[str, Any] | str | float | bool | None
+)
 
 
 class MessagesUsage(msgspec.Struct, gc=False):
@@ -29,6 +41,10 @@ class MessagesUsage(msgspec.Struct, gc=False):
     input_tokens_details: Any = None
     """Never Anthropic's: with details, `input_tokens` is the whole prompt."""
     prompt_tokens_details: Any = None
+    service_tier: Any = None
+    speed: Any = None
+    inference_geo: Any = None
+    iterations: Iterations = None
 
 
 class MissReason(msgspec.Struct, gc=False):
@@ -64,7 +80,12 @@ def message_counts(usage: MessagesUsage) -> Counts:
     fresh, output = usage.input_tokens, usage.output_tokens
     if usage.input_tokens_details is not None or usage.prompt_tokens_details is not None:
         return None, None, None, output, ()
-    read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens
+    if written is None and isinstance(usage.cache_creation, CacheCreation):
+        written = (usage.cache_creation.ephemeral_5m_input_tokens or 0) + (
+            usage.cache_creation.ephemeral_1h_input_tokens or 0
+        )
+    written = written or 0
     if fresh is None and not read and not written:
         return None, None, None, output, ()
     prompt = (fresh or 0) + read + written
@@ -75,10 +96,25 @@ def message_counts(usage: MessagesUsage) -> Counts:
 
 def split_by_ttl(split: object, written: int) -> tuple[tuple[str, int], ...]:
     """Written tokens by TTL; what the log does not split has the default of 5 minutes."""
-    if not isinstance(split, CacheCreation):
-        return (("5m", written),)
-    pairs = (("5m", split.ephemeral_5m_input_tokens), ("1h", split.ephemeral_1h_input_tokens))
-    return tuple((ttl, tokens) for ttl, tokens in pairs if tokens) or (("5m", written),)
+    hour = min(written, (split.ephemeral_1h_input_tokens or 0) if isinstance(split, CacheCreation) else 0)
+    return tuple((ttl, tokens) for ttl, tokens in (("5m", written - hour), ("1h", hour)) if tokens)
+
+
+def message_tiers(rows: Sequence[Any]) -> Sequence[str]:
+    """Service tier, speed and region; and what else was done for the request, on a bill of its own.
+
+    A compaction's and an advisor's tokens are in none of the counts (LiteLLM adds them up, for its bill).
+    """
+    usages = [row.usage for row in rows]
+    found = [(u.service_tier, u.speed, u.inference_geo, u.iterations) for u in usages]
+    if found[0][3] is None and found.count(found[0]) == len(found):
+        return [tier(*found[0])] * len(found)
+    return [tier(*words, *map(_apart, each if isinstance(each, list) else ())) for *words, each in found]
+
+
+def _apart(iteration: object) -> object:
+    kind = iteration.type if isinstance(iteration, Iteration) else None
+    return None if kind == "message" else kind
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:
@@ -97,5 +133,6 @@ ANTHROPIC_MESSAGES = EnvelopeFormat(
     counts=message_counts,
     looks=_looks,
     provider="anthropic",
+    tiers=message_tiers,
     diagnosis=lambda row: None if row.diagnostics is None else diagnosis(row.diagnostics),
 )

@@ -17,6 +17,7 @@ from kvcache_exporter.requests.formats.anthropic_messages import (
     MessagesUsage,
     diagnosis,
     message_counts,
+    message_tiers,
 )
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.envelope import is_event
@@ -26,12 +27,14 @@ from kvcache_exporter.requests.formats.lines import LineDecoder, decode_snapshot
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.statuses import failure_of_error
 from kvcache_exporter.requests.formats.timestamps import timestamp
-from kvcache_exporter.requests.formats.values import label, refusal
+from kvcache_exporter.requests.formats.values import label, milliseconds, refusal
 
 _USAGE_EVENTS = ("message_start", "message_delta", "message_stop")
 MAX_PENDING = 10_000
-_KEPT = frozenset({int, bool, CacheCreation})
+_KEPT = frozenset({int, bool, str, list, CacheCreation})
 """Types of a usage object's fields that tell something."""
+_BEDROCK = "msg_bdrk_"
+"""How ids of messages start that Amazon Bedrock serves."""
 _MAX_FINISHED = 1_000
 """Streams remembered after their end, so that what follows it is not taken for another request."""
 
@@ -51,6 +54,13 @@ class StreamDelta(msgspec.Struct, gc=False):
     stop_reason: Any = None
 
 
+class Invocation(msgspec.Struct, gc=False, rename="camel"):
+    """What Amazon Bedrock adds to message_stop, in milliseconds."""
+
+    first_byte_latency: Any = None
+    invocation_latency: Any = None
+
+
 class StreamRow(msgspec.Struct, gc=False):
     """One event."""
 
@@ -62,6 +72,9 @@ class StreamRow(msgspec.Struct, gc=False):
     route: Any = None
     group: Any = None
     message: StreamMessage | list[Any] | str | float | bool | None = None
+    invocation: Invocation | list[Any] | str | float | bool | None = msgspec.field(
+        default=None, name="amazon-bedrock-invocationMetrics"
+    )
     delta: StreamDelta | list[Any] | str | float | bool | None = None
     usage: MessagesUsage | list[Any] | str | float | bool | None = None
     error: Any = None
@@ -76,6 +89,12 @@ class Pending(msgspec.Struct):
     model_name: str = ""
     group: str = ""
     diagnosis: tuple[str, int] | None = None
+    ttft: float | None = None
+    """Only Amazon Bedrock tells, and the next."""
+    duration: float | None = None
+    stopped: bool = False
+    """Everything is known but what message_stop may bring."""
+    by_bedrock: bool = False
 
 
 class Saved(msgspec.Struct):
@@ -113,8 +132,14 @@ class StreamDecoder(LineDecoder):
         usage = row.message.usage if isinstance(row.message, StreamMessage) else row.usage
         if isinstance(usage, MessagesUsage):
             self._update(self._open(key, entries), row, usage, line)
-        stops = row.type == "message_stop" or (isinstance(row.delta, StreamDelta) and row.delta.stop_reason)
-        if stops and key in self._pending:
+        known = self._pending.get(key)
+        if known is None:
+            return
+        if isinstance(row.invocation, Invocation):
+            known.ttft = milliseconds(row.invocation.first_byte_latency)
+            known.duration = milliseconds(row.invocation.invocation_latency)
+        known.stopped |= isinstance(row.delta, StreamDelta) and bool(row.delta.stop_reason)
+        if row.type == "message_stop" or (known.stopped and not known.by_bedrock):
             entries.append(self._close(key, "ok"))
 
     def _key(self, row: StreamRow) -> str:
@@ -141,6 +166,7 @@ class StreamDecoder(LineDecoder):
         message = row.message if isinstance(row.message, StreamMessage) else StreamMessage()
         group = (row.route or row.group) if self._group_by is None else self._group_by(line)
         known.model_name = known.model_name or label(message.model) or label(row.model)
+        known.by_bedrock |= label(message.id).startswith(_BEDROCK)
         known.diagnosis = known.diagnosis or diagnosis(message.diagnostics)
         known.provider = known.provider or label(row.provider)
         known.group = known.group or label(group)
@@ -156,8 +182,9 @@ class StreamDecoder(LineDecoder):
         labels = self._labels(known.provider, known.model_name, known.group)
         provider, model_name, group, granule, minimum = labels
         return RequestRecord(
-            prompt, cached, written, output, None, None, known.timestamp, provider, model_name, group, status,
-            key, by_ttl, granule, minimum, known.diagnosis,
+            prompt, cached, written, output, known.ttft, known.duration, known.timestamp, provider,
+            model_name, group, status, key, by_ttl, granule, minimum, known.diagnosis,
+            message_tiers((known,))[0],
         )  # fmt: skip
 
     def _fail(self, row: StreamRow, entries: list[Entry]) -> None:
@@ -175,7 +202,8 @@ class StreamDecoder(LineDecoder):
 
     def flush(self) -> list[Entry]:
         """The requests whose streams broke off: their input counts, their output is a lower bound."""
-        return [self._close(key, "truncated") for key in list(self._pending)]
+        held = list(self._pending.items())
+        return [self._close(key, "ok" if known.stopped else "truncated") for key, known in held]
 
     def snapshot(self) -> bytes:
         """Ids, names and numbers of the pending requests."""

@@ -1,34 +1,17 @@
 """Azure OpenAI usage: OpenAI's, but Assistants runs spell the details `prompt_token_details`."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-import msgspec
-
-from kvcache_exporter.requests.formats.chat_usage import (
-    ChatDetails,
-    ChatUsage,
-    chat_counts,
-    chat_format,
-    from_provider,
-    has_field,
-)
+from kvcache_exporter.requests.formats.chat_usage import chat_counts, chat_format, from_provider, has_field
+from kvcache_exporter.requests.formats.openai_chat import OpenaiDetails, OpenaiUsage, openai_tiers
 from kvcache_exporter.requests.formats.usual import Counts
-from kvcache_exporter.requests.formats.values import Tokens
 
 
-class AzureDetails(ChatDetails, gc=False):
-    """`prompt_tokens_details` in either spelling."""
-
-    written: Tokens = msgspec.field(default=None, name="cache_write_tokens")  # type: ignore[misc]
-
-
-class AzureUsage(ChatUsage, gc=False):
+class AzureUsage(OpenaiUsage, gc=False):
     """`usage`."""
 
-    no_writes: ClassVar[int | None] = 0
-    prompt_tokens_details: AzureDetails | list[Any] | str | float | bool | None = None
-    prompt_token_details: AzureDetails | list[Any] | str | float | bool | None = None
+    prompt_token_details: OpenaiDetails | list[Any] | str | float | bool | None = None
 
 
 def _counts(usage: AzureUsage) -> Counts:
@@ -45,4 +28,6 @@ def _looks(sample: Mapping[str, Any]) -> bool:
     )
 
 
-AZURE_OPENAI = chat_format("azure_openai", _looks, provider="azure", usage=AzureUsage, counts=_counts)
+AZURE_OPENAI = chat_format(
+    "azure_openai", _looks, provider="azure", usage=AzureUsage, counts=_counts, tiers=openai_tiers
+)

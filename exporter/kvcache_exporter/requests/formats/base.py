@@ -22,6 +22,8 @@ class DecoderOptions:
     """Model name for records that carry none."""
     provider: str = ""
     """Provider for records that carry none."""
+    granule: int = 0
+    """Tokens that the engine caches at a time, where the configuration says; 0 takes the provider's."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Only for formats whose keys the operator chooses: dotted path by field name."""
     seen: Seen = field(default_factory=Seen)

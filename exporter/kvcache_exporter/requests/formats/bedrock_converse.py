@@ -4,7 +4,7 @@ One family breaks this: for OpenAI's models `inputTokens` was seen to hold the w
 them once more, so that only the name of the model can tell.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,11 +12,13 @@ from msgspec import field
 
 from kvcache_exporter.requests.formats.chat_usage import has_field
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, measured, row_of
+from kvcache_exporter.requests.formats.tiers import tier
 from kvcache_exporter.requests.formats.usual import Counted, as_counted
 from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds
 
-_INCLUSIVE = "openai."
+INCLUSIVE = "openai."
 _TTLS = ("5m", "1h")
+_UNSAID = (None, None, None)
 
 
 class CacheDetail(msgspec.Struct, gc=False):
@@ -51,24 +53,82 @@ class ConverseEvent(msgspec.Struct, gc=False):
     metrics: ConverseMetrics | list[Any] | str | float | bool | None = None
 
 
+class ConverseTier(msgspec.Struct, gc=False):
+    """`serviceTier`."""
+
+    type: Any = None
+
+
+class ConversePerformance(msgspec.Struct, gc=False):
+    """`performanceConfig`."""
+
+    latency: Any = None
+
+
+class Invocation(msgspec.Struct, gc=False, rename="camel"):
+    """`amazon-bedrock-invocationMetrics` of the last event of InvokeModelWithResponseStream."""
+
+    input_token_count: Tokens = None
+    output_token_count: Tokens = None
+    cache_read_input_token_count: Tokens = None
+    cache_write_input_token_count: Tokens = None
+    first_byte_latency: Any = None
+    invocation_latency: Any = None
+
+
 class ConverseRow(Envelope, gc=False):
     """One line: a body, an envelope, or the last event of a stream."""
 
     metrics: ConverseMetrics | list[Any] | str | float | bool | None = None
     metadata: ConverseEvent | list[Any] | str | float | bool | None = None
     model_id: Any = field(default=None, name="modelId")
+    tier: ConverseTier | list[Any] | str | float | bool | None = field(default=None, name="serviceTier")
+    performance: ConversePerformance | list[Any] | str | float | bool | None = field(
+        default=None, name="performanceConfig"
+    )
+    invocation: Invocation | list[Any] | str | float | bool | None = field(
+        default=None, name="amazon-bedrock-invocationMetrics"
+    )
 
 
 def _unfold(row: ConverseRow) -> ConverseRow:
     row.model = row.model or row.model_id
+    if isinstance(row.invocation, Invocation):
+        return _invoked(row, row.invocation)
     usage, metrics = row.usage, row.metrics
     if isinstance(row.metadata, ConverseEvent) and not isinstance(usage, ConverseUsage):
         usage, metrics = row.metadata.usage, row.metadata.metrics
     if isinstance(metrics, ConverseMetrics):
         measured(row, None, milliseconds(metrics.latency))
     if isinstance(usage, ConverseUsage):
-        row.usage = _counted(usage, _INCLUSIVE in label(row.model))
+        row.usage = _counted(usage, INCLUSIVE in label(row.model))
     return row
+
+
+def _invoked(row: ConverseRow, metrics: Invocation) -> ConverseRow:
+    measured(row, milliseconds(metrics.first_byte_latency), milliseconds(metrics.invocation_latency))
+    usage = ConverseUsage(
+        input_tokens=metrics.input_token_count,
+        output_tokens=metrics.output_token_count,
+        cache_read_input_tokens=metrics.cache_read_input_token_count,
+        cache_write_input_tokens=metrics.cache_write_input_token_count,
+    )
+    row.type, row.usage = None, _counted(usage, INCLUSIVE in label(row.model))
+    return row
+
+
+def _tiers(rows: Sequence[Any]) -> Sequence[str]:
+    found = [(row.service_tier, row.tier, row.performance) for row in rows]
+    if found.count(_UNSAID) == len(found):
+        return [""] * len(found)
+    return [
+        tier(
+            named,
+            own.type if isinstance(own, ConverseTier) else own,
+            performance.latency if isinstance(performance, ConversePerformance) else None,
+        )
+        for named, own, performance in found
+    ]
 
 
 def _counted(usage: ConverseUsage, inclusive: bool) -> Counted:
@@ -101,6 +161,8 @@ def _split(details: object, written: int) -> tuple[tuple[str, int], ...]:
 
 def _looks(sample: Mapping[str, Any]) -> bool:
     metadata = sample.get("metadata")
+    if isinstance(sample.get("amazon-bedrock-invocationMetrics"), dict):
+        return "type" not in sample  # with one it is the end of a stream of Anthropic's events
     return has_field(sample, "inputTokens") or (
         isinstance(metadata, dict) and has_field(metadata, "inputTokens")
     )
@@ -114,4 +176,5 @@ BEDROCK_CONVERSE = EnvelopeFormat(
     looks=_looks,
     provider="bedrock",
     unfold=_unfold,
+    tiers=_tiers,
 )

@@ -1,11 +1,15 @@
-"""Amazon Bedrock's model invocation log: input tokens leave out what was read and written."""
+"""Amazon Bedrock's model invocation log: input tokens leave out what was read and written.
 
-from collections.abc import Mapping
+For OpenAI's models they are taken as Converse gives them, which are its numbers.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kvcache_exporter.requests.formats.anthropic_messages import CacheCreation, split_by_ttl
+from kvcache_exporter.requests.formats.bedrock_converse import INCLUSIVE
 from kvcache_exporter.requests.formats.lines import FAILURES
 from kvcache_exporter.requests.formats.rows import Loose, Reading, RowFormat, foreign
 from kvcache_exporter.requests.formats.statuses import failure_of_text
@@ -73,6 +77,8 @@ class Metrics(msgspec.Struct, gc=False, rename="camel"):
     latency_ms: Any = None
     invocation_latency: Any = None
     first_byte_latency: Any = None
+    cache_read_input_token_count: Tokens = None
+    cache_write_input_token_count: Tokens = None
 
 
 class Message(msgspec.Struct, gc=False):
@@ -101,14 +107,16 @@ def _read(row: InvocationRow) -> Reading:
     taken = row.output if isinstance(row.output, LogOutput) else _NO_OUTPUT
     bodies = _bodies(taken.output_body_json)
     usages = _usages(bodies)
-    read = _first(given.cache_read_input_token_count, usages, "converse_read", "cache_read_input_tokens")
-    written = _first(
-        given.cache_write_input_token_count, usages, "converse_written", "cache_creation_input_tokens"
-    )
+    told = [given, *(body.invocation for body in bodies if isinstance(body.invocation, Metrics)), *usages]
+    read = _first(told, "cache_read_input_token_count", "converse_read", "cache_read_input_tokens")
+    written = _first(told, "cache_write_input_token_count", "converse_written", "cache_creation_input_tokens")
     fresh, metadata = given.input_token_count, row.request_metadata
     model = label(row.model_id).rpartition("/")[2]
+    cache = (read or 0) + (written or 0)
+    if fresh is not None and not (INCLUSIVE in model and fresh >= cache):
+        fresh += cache
     return Reading(
-        prompt=None if fresh is None else fresh + (read or 0) + (written or 0),
+        prompt=fresh,
         cached=read,
         written=written,
         output=taken.output_token_count,
@@ -120,14 +128,12 @@ def _read(row: InvocationRow) -> Reading:
         group=metadata.route if isinstance(metadata, Metadata) else None,
         request_id=row.request_id,
         status=row.error_code,
-        skip=_skip(row, model),
+        skip=_skip(row),
     )
 
 
-def _skip(row: InvocationRow, model: str) -> str:
-    if row.error_code:
-        return failure_of_text(row.error_code)
-    return "not_a_request" if "embed" in model or "rerank" in model else ""
+def _skip(row: InvocationRow) -> str:
+    return failure_of_text(row.error_code) if row.error_code else ""
 
 
 def _bodies(raw: msgspec.Raw) -> list[Body]:
@@ -144,10 +150,10 @@ def _usages(bodies: list[Body]) -> list[BodyUsage]:
     return [usage for usage in found if isinstance(usage, BodyUsage)]
 
 
-def _first(count: int | None, usages: list[BodyUsage], *names: str) -> int | None:
+def _first(told: Sequence[object], *names: str) -> int | None:
     """The log's own count, else the body's."""
-    others = (getattr(usage, name) for usage in usages for name in names)
-    return count if count is not None else next((c for c in others if c is not None), None)
+    counts = (getattr(one, name, None) for one in told for name in names)
+    return next((count for count in counts if count is not None), None)
 
 
 def _split(usages: list[BodyUsage], written: int) -> tuple[tuple[str, int], ...]:

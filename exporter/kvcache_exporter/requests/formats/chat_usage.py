@@ -4,7 +4,7 @@ All of them count what was read from and written to the cache into `prompt_token
 cached count stands, in whether they tell of writes, and in what they add.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
@@ -98,6 +98,7 @@ def chat_format(
     counts: Callable[[Any], Counts] = chat_counts,
     envelope: type[Envelope] = Envelope,
     unfold: Callable[[Any], Any] | None = None,
+    tiers: Callable[[Sequence[Any]], Sequence[str]] | None = None,
 ) -> EnvelopeFormat:
     """A format of this family; `looks` is only asked of entries with such a usage object."""
     return EnvelopeFormat(
@@ -108,5 +109,6 @@ def chat_format(
         looks=lambda sample: has_chat_usage(sample) and looks(sample),
         provider=provider or name,
         unfold=unfold,
+        tiers=tiers,
         contract=provider_caching(provider or name),
     )

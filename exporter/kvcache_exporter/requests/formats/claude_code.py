@@ -11,7 +11,7 @@ import msgspec
 
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
-from kvcache_exporter.requests.formats.anthropic_messages import MessagesUsage, message_counts
+from kvcache_exporter.requests.formats.anthropic_messages import MessagesUsage, message_counts, message_tiers
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
@@ -113,7 +113,7 @@ class ClaudeCodeDecoder(LineDecoder):
         provider, model_name, group, granule, minimum = labels
         return RequestRecord(
             prompt, cached, written, output, None, None, held.timestamp, provider, model_name, group, "ok",
-            key, by_ttl, granule, minimum,
+            key, by_ttl, granule, minimum, tier=message_tiers((held,))[0],
         )  # fmt: skip
 
     def flush(self) -> list[Entry]:

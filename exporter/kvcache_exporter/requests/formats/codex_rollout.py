@@ -1,6 +1,7 @@
 """Codex's session files: token counts of each request, its model some lines earlier.
 
-A count is written again when only the rate limits changed; its cumulative total then stands still.
+A count is written again when only the rate limits changed; its cumulative total then stands still. Newer
+versions (seen in 0.153) write a record for each response beside it; from the first one on only these count.
 """
 
 from collections.abc import Mapping
@@ -52,6 +53,8 @@ class Payload(msgspec.Struct, gc=False):
     model: Any = None
     model_provider: Any = None
     info: TokenInfo | Loose = None
+    response_id: Any = None
+    usage: LastUsage | Loose = None
 
 
 class CodexRow(msgspec.Struct, gc=False):
@@ -69,6 +72,10 @@ class Context(msgspec.Struct, omit_defaults=True):
     provider: str = ""
     model_name: str = ""
     total: TotalUsage | None = None
+    last: LastUsage | None = None
+    """Of the count that came last."""
+    by_response: bool = False
+    """Whether the file counts responses, beside the token counts of earlier versions."""
 
 
 _NOTHING = Context()
@@ -79,6 +86,7 @@ class CodexDecoder(LineDecoder):
 
     def __init__(self, options: DecoderOptions) -> None:
         super().__init__(CodexRow)
+        self._seen = options.seen
         self._labels = Labeller(options, "openai", provider_caching("openai")).labels
         self._group_by = group_reader(options.group_by)
         self._context = Context()
@@ -91,13 +99,26 @@ class CodexDecoder(LineDecoder):
             entries.append(Skipped("not_a_request", timestamp=at))
             return
         self._follow(row.type, payload)
+        if row.type == "token_usage_record" and isinstance(payload.usage, LastUsage):
+            entries.append(self._response(payload.usage, label(payload.response_id), at, line))
+            return
         usage = payload.info.last_token_usage if isinstance(payload.info, TokenInfo) else None
         if payload.type != "token_count" or not isinstance(usage, LastUsage) or usage.input_tokens is None:
             entries.append(Skipped("not_a_request", timestamp=at))
-        elif self._is_repeated(payload):
+        elif self._is_repeated(payload) or self._context.by_response:
             entries.append(Skipped("duplicate", timestamp=at))
         else:
+            self._context.last = usage
             entries.append(self._entry(usage, at, line))
+
+    def _response(self, usage: LastUsage, key: str, at: float | None, line: bytes) -> Entry:
+        """The count of one response; the first may have had its token count before it."""
+        context = self._context
+        counted = not context.by_response and context.last == usage
+        context.by_response, context.last = True, None
+        if counted or (key and not self._seen.add("codex", key)):
+            return Skipped("duplicate", timestamp=at)
+        return self._entry(usage, at, line)
 
     def _follow(self, kind: str, payload: Payload) -> None:
         context = self._context
@@ -135,7 +156,9 @@ class CodexDecoder(LineDecoder):
             self._context = decode_snapshot(snapshot, Context, CODEX_ROLLOUT.name)
 
 
-_KINDS = frozenset({"session_meta", "turn_context", "event_msg", "response_item", "compacted"})
+_KINDS = frozenset(
+    {"session_meta", "turn_context", "event_msg", "response_item", "compacted", "token_usage_record"}
+)
 
 
 class CodexRollout:

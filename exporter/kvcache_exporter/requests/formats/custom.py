@@ -13,6 +13,7 @@ from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import Caching
 from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.statuses import failure_of_status, status_word
+from kvcache_exporter.requests.formats.tiers import tier
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, milliseconds, number, refusal, seconds, token
 
@@ -66,6 +67,7 @@ class CustomDecoder(LineDecoder):
                 group=group,
                 status=status_word(value("status")),
                 request_id=label(value("request_id")),
+                tier=tier(value("service_tier")),
                 granule=self._fixed.get("granule", granule),
                 minimum_tokens=self._fixed.get("minimum_tokens", minimum),
             )

@@ -3,7 +3,7 @@
 Explicit caching bills writes, which have Anthropic's names but stand in OpenAI's details.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from kvcache_exporter.requests.formats.anthropic_messages import CacheCreation, 
 from kvcache_exporter.requests.formats.chat_usage import ChatDetails, from_provider
 from kvcache_exporter.requests.formats.envelope import EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.tiers import EXPLICIT_CACHE
 from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens
 
@@ -21,6 +22,8 @@ class DashscopeDetails(ChatDetails, gc=False):
 
     cache_creation_input_tokens: Tokens = None
     cache_creation: CacheCreation | list[Any] | str | float | bool | None = None
+    cache_type: Any = None
+    """`ephemeral` where the request asked for what is cached."""
 
 
 class DashscopeUsage(msgspec.Struct, gc=False):
@@ -31,6 +34,7 @@ class DashscopeUsage(msgspec.Struct, gc=False):
     input_tokens: Tokens = None
     output_tokens: Tokens = None
     prompt_tokens_details: DashscopeDetails | list[Any] | str | float | bool | None = None
+    input_tokens_details: DashscopeDetails | list[Any] | str | float | bool | None = None
     cache_read_input_tokens: Any = None
     cache_creation_input_tokens: Any = None
 
@@ -38,7 +42,7 @@ class DashscopeUsage(msgspec.Struct, gc=False):
 def _counts(usage: DashscopeUsage) -> Counts:
     prompt = usage.input_tokens if usage.prompt_tokens is None else usage.prompt_tokens
     output = usage.output_tokens if usage.completion_tokens is None else usage.completion_tokens
-    details = usage.prompt_tokens_details
+    details = _details(usage)
     if usage.cache_read_input_tokens is not None or usage.cache_creation_input_tokens is not None:
         prompt = usage.prompt_tokens  # its Anthropic endpoint: there `input_tokens` is not the whole prompt
     if not isinstance(details, DashscopeDetails):
@@ -46,6 +50,20 @@ def _counts(usage: DashscopeUsage) -> Counts:
     written = details.cache_creation_input_tokens or 0
     by_ttl = split_by_ttl(details.cache_creation, written) if written else ()
     return prompt, details.cached_tokens, written, output, by_ttl
+
+
+def _details(usage: DashscopeUsage) -> object:
+    """Its Responses endpoint has the other name."""
+    return usage.input_tokens_details if usage.prompt_tokens_details is None else usage.prompt_tokens_details
+
+
+def _tiers(rows: Sequence[Any]) -> Sequence[str]:
+    """What was cached on request is read at another price than what was cached by itself."""
+    return [EXPLICIT_CACHE if _is_explicit(_details(row.usage)) else "" for row in rows]
+
+
+def _is_explicit(details: object) -> bool:
+    return isinstance(details, DashscopeDetails) and details.cache_type == "ephemeral"
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:
@@ -65,5 +83,6 @@ DASHSCOPE = EnvelopeFormat(
     counts=_counts,
     looks=_looks,
     provider="dashscope",
+    tiers=_tiers,
     contract=provider_caching("dashscope"),
 )

@@ -24,6 +24,8 @@ from kvcache_exporter.requests.formats.usual import Counted, Counts, Key, batche
 from kvcache_exporter.requests.formats.values import MAX_LABEL, Milliseconds, label, milliseconds, refusal
 
 _STATUSES = 64
+_LIST = "list"
+"""The `object` of a body of embeddings, which has usage, too."""
 _make = tuple.__new__
 
 
@@ -45,6 +47,7 @@ class Envelope(msgspec.Struct, gc=False):
     ttft_ms: Milliseconds = None
     latency_ms: Milliseconds = None
     error: Any = None
+    service_tier: Any = None
     usage: Any = msgspec.UNSET
 
 
@@ -70,6 +73,8 @@ class EnvelopeFormat:
     """Turns a row into the envelope that is in it; may change the row."""
     diagnosis: Callable[[Any], tuple[str, int] | None] | None = None
     """Picks from a row why the provider says the cache was missed, and the tokens."""
+    tiers: Callable[[Sequence[Any]], Sequence[str]] | None = None
+    """Of rows what the provider bills apart from its usual prices."""
     contract: Caching = UNKNOWN_CONTRACT
     """For providers that the table in minimums.py does not know."""
 
@@ -95,7 +100,7 @@ class EnvelopeDecoder(LineDecoder):
         super().__init__(format_.row)
         self._usage = format_.usage
         self._counts = format_.counts
-        self._unfold, self._diagnosis = format_.unfold, format_.diagnosis
+        self._unfold, self._diagnosis, self._tiers = format_.unfold, format_.diagnosis, format_.tiers
         labeller = Labeller(options, format_.provider, format_.contract)
         self._known, self._labels = labeller.known, labeller.labels
         self._group_by = group_reader(options.group_by)
@@ -116,7 +121,11 @@ class EnvelopeDecoder(LineDecoder):
                 row = decode_row(line)
                 if unfold is not None:
                     row = unfold(row)
-                if type(row.usage) is expected and (row.status in fine or self._is_fine(row.status)):
+                if (
+                    type(row.usage) is expected
+                    and row.object != _LIST
+                    and (row.status in fine or self._is_fine(row.status))
+                ):
                     group = (row.route or row.group) if self._group_by is None else self._group_by(line)
                     usual[row.provider, row.model, group].append(row)
                     continue
@@ -127,7 +136,7 @@ class EnvelopeDecoder(LineDecoder):
                 return None
             if any(type(entry) is RequestRecord for entry in others[seen:]):
                 return None
-        made = batches(usual, self._labels, self._counts, self._diagnosis)
+        made = batches(usual, self._labels, self._counts, self._diagnosis, self._tiers)
         return None if made is None else [*made, *others]
 
     def _is_fine(self, status: Any) -> bool:
@@ -149,6 +158,9 @@ class EnvelopeDecoder(LineDecoder):
         except (KeyError, TypeError):
             labels = self._labels(row.provider, row.model, group)
         usage, status = row.usage, row.status
+        if row.object == _LIST:
+            entries.append(Skipped("not_a_request", "", *labels[:3], timestamp=timestamp(row.ts)))
+            return
         if type(usage) is not self._usage or status != 200:
             other = self._without_counts(row, labels)
             if other is not None:
@@ -183,6 +195,7 @@ class EnvelopeDecoder(LineDecoder):
             granule,
             minimum,
             None if self._diagnosis is None else self._diagnosis(row),
+            "" if self._tiers is None else self._tiers((row,))[0],
         )
         entries.append(_make(RequestRecord, fields))  # past the Python __new__ of named tuples
 

@@ -16,6 +16,7 @@ from kvcache_exporter.requests.formats.layouts import Layouts
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.rows import Reading, ReadingDecoder, foreign
+from kvcache_exporter.requests.formats.tiers import tier
 from kvcache_exporter.requests.formats.values import label, milliseconds, number, seconds, token
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -33,6 +34,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "group": ("route",),
     "status": ("response_code", "status"),
     "request_id": ("x-request-id",),
+    "service_tier": (),
 }
 """Keys of the project's examples and documentation, by field; the first that has a value counts."""
 _NOTHING: dict[str, Any] = dict.fromkeys(KEYS)
@@ -82,6 +84,7 @@ class EnvoyDecoder(ReadingDecoder):
         value = _values(row, layout)
         value |= own
         reading = _reading(value, row.get(_FLAGS))
+        reading.leave_out_embeddings()
         return reading, self._labels(reading.provider, reading.model, reading.group)
 
     def _own_values(self, line: bytes) -> dict[str, Any]:
@@ -131,6 +134,7 @@ def _reading(value: Mapping[str, Any], flags: object) -> Reading:
         status=value["status"],
         ending="client_disconnect" if left else "",
         request_id=value["request_id"],
+        tier=tier(value["service_tier"]),
         skip="not_a_request" if prompt is None and model is None and not _failed(value["status"]) else "",
     )
 

@@ -4,7 +4,7 @@ An absent cached count is 0: JSON made from protobuf leaves zeros out. Thoughts 
 into the prompt is not in the prompt count and never cached. An explicit cache is made by a call of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,8 +13,20 @@ from msgspec import field
 from kvcache_exporter.requests.formats.chat_usage import has_field
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.tiers import AUDIO, by_fields, with_word
 from kvcache_exporter.requests.formats.usual import Counts
-from kvcache_exporter.requests.formats.values import Tokens
+from kvcache_exporter.requests.formats.values import Tokens, label
+
+Anything = list[Any] | str | float | bool | None
+
+
+class Modality(msgspec.Struct, gc=False):
+    """An element of `promptTokensDetails`."""
+
+    modality: Any = None
+
+
+Modalities = list[Modality | Anything] | dict[str, Any] | str | float | bool | None
 
 
 class GeminiUsage(msgspec.Struct, gc=False):
@@ -32,8 +44,22 @@ class GeminiUsage(msgspec.Struct, gc=False):
     total_cached_tokens: Tokens = None
     total_output_tokens: Tokens = None
     total_thought_tokens: Tokens = None
+    traffic_camel: Any = field(default=None, name="trafficType")
+    traffic_type: Any = None
+    details_camel: Modalities = field(default=None, name="promptTokensDetails")
+    prompt_tokens_details: Modalities = None
+    input_tokens_by_modality: Modalities = None
 
 
+class Candidate(msgspec.Struct, gc=False):
+    """An element of `candidates`."""
+
+    content: msgspec.Raw = msgspec.Raw()
+    finish_camel: Any = field(default=None, name="finishReason")
+    finish_reason: Any = None
+
+
+Candidates = list[Candidate | Anything] | dict[str, Any] | str | float | bool | None
 _Usage = GeminiUsage | list[Any] | str | float | bool | None
 
 
@@ -48,6 +74,7 @@ class GeminiRow(Envelope, gc=False):
     response_id: Any = None
     created_camel: Any = field(default=None, name="createTime")
     create_time: Any = None
+    candidates: Candidates = None
     total_input_tokens: Tokens = None
     total_cached_tokens: Tokens = None
     total_output_tokens: Tokens = None
@@ -69,7 +96,31 @@ def _unfold(row: GeminiRow) -> GeminiRow:
                 candidates=row.total_output_tokens,
                 thoughts=row.total_thought_tokens,
             )
+    if _goes_on(row.candidates):
+        row.object, row.usage = "chat.completion.chunk", msgspec.UNSET
     return row
+
+
+def _goes_on(candidates: object) -> bool:
+    """Whether this is an event inside a stream: each repeats the counts, and only the last has them all."""
+    found = [c for c in candidates if isinstance(c, Candidate)] if isinstance(candidates, list) else []
+    return any(bytes(c.content) for c in found) and not any(c.finish_camel or c.finish_reason for c in found)
+
+
+def _tiers(rows: Sequence[Any]) -> Sequence[str]:
+    return with_word(AUDIO, [_has_sound(row.usage) for row in rows], _traffic(rows))
+
+
+_traffic = by_fields("usage.traffic_camel", "usage.traffic_type", "service_tier")
+
+
+def _has_sound(usage: GeminiUsage) -> bool:
+    found = usage.details_camel or usage.prompt_tokens_details or usage.input_tokens_by_modality
+    return isinstance(found, list) and any(map(_is_audio, found))
+
+
+def _is_audio(part: object) -> bool:
+    return isinstance(part, Modality) and label(part.modality).upper() == "AUDIO"
 
 
 def _counts(usage: GeminiUsage) -> Counts:
@@ -102,5 +153,6 @@ GEMINI = EnvelopeFormat(
     looks=_looks,
     provider="gemini",
     unfold=_unfold,
+    tiers=_tiers,
     contract=provider_caching("gemini"),
 )

@@ -3,8 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache_exporter.requests.formats.chat_usage import ChatUsage, chat_format, from_provider, has_field
-from kvcache_exporter.requests.formats.envelope import Envelope, measured
+import msgspec
+
+from kvcache_exporter.requests.formats.chat_usage import (
+    ChatUsage,
+    chat_counts,
+    from_provider,
+    has_chat_usage,
+    has_field,
+)
+from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, measured, row_of
+from kvcache_exporter.requests.formats.tiers import by_fields
 from kvcache_exporter.requests.formats.values import seconds
 
 
@@ -16,7 +25,21 @@ class GroqUsage(ChatUsage, gc=False):
     total_time: Any = None
 
 
-def _unfold(row: Envelope) -> Envelope:
+class XGroq(msgspec.Struct, gc=False):
+    """`x_groq`: the last event of a stream has its usage in it."""
+
+    usage: GroqUsage | list[Any] | str | float | bool | None = None
+
+
+class GroqRow(Envelope, gc=False):
+    """One line."""
+
+    x_groq: XGroq | list[Any] | str | float | bool | None = None
+
+
+def _unfold(row: GroqRow) -> GroqRow:
+    if isinstance(row.x_groq, XGroq) and not isinstance(row.usage, GroqUsage):
+        row.usage = row.x_groq.usage or row.usage
     if isinstance(row.usage, GroqUsage):
         queued = seconds(row.usage.queue_time) or 0.0
         computed, total = seconds(row.usage.prompt_time), seconds(row.usage.total_time)
@@ -29,7 +52,20 @@ def _unfold(row: Envelope) -> Envelope:
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:
-    return from_provider(sample, "groq") or "x_groq" in sample or has_field(sample, "prompt_time")
+    last = sample.get("x_groq")
+    if isinstance(last, dict) and isinstance(last.get("usage"), dict):
+        return True
+    named = from_provider(sample, "groq") or "x_groq" in sample or has_field(sample, "prompt_time")
+    return named and has_chat_usage(sample)
 
 
-GROQ = chat_format("groq", _looks, usage=GroqUsage, unfold=_unfold)
+GROQ = EnvelopeFormat(
+    name="groq",
+    row=row_of(GroqUsage, GroqRow),
+    usage=GroqUsage,
+    counts=chat_counts,
+    looks=_looks,
+    provider="groq",
+    unfold=_unfold,
+    tiers=by_fields("service_tier"),
+)

@@ -19,7 +19,7 @@ class Labeller:
     def __init__(self, options: DecoderOptions, provider: str, contract: Caching) -> None:
         self._provider = label(options.provider or provider)
         self._model_name = label(options.model_name)
-        self._contract = contract
+        self._contract, self._granule = contract, options.granule
         self.known: dict[tuple[Any, Any, Any], Labels] = {}
 
     def labels(self, provider: Any, model: Any, group: Any) -> Labels:
@@ -40,4 +40,6 @@ class Labeller:
     def _work_out(self, provider: str, model: str, group: str) -> Labels:
         provider_name, model_name = provider or self._provider, model or self._model_name
         contract = caching(provider_name, model_name, self._contract)
+        if self._granule:
+            contract = contract.by(self._granule)
         return provider_name, model_name, group, contract.granule, contract.minimum_tokens

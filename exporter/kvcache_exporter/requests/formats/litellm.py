@@ -3,6 +3,7 @@
 Whatever the model behind it, LiteLLM's prompt_tokens include reads and writes.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from kvcache_exporter.requests.formats.labels import Labeller, Labels
 from kvcache_exporter.requests.formats.lines import LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.statuses import failure_of_status, failure_of_text
+from kvcache_exporter.requests.formats.tiers import REGIONAL, tier
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import Milliseconds, Tokens, label, milliseconds, refusal
 
@@ -42,6 +44,17 @@ class LiteUsage(msgspec.Struct, gc=False):
     prompt_tokens_details: LiteDetails | list[Any] | str | float | bool | None = None
     cache_creation_input_tokens: Tokens = None
     cache_read_input_tokens: Tokens = None
+    service_tier: Any = None
+    speed: Any = None
+    inference_geo: Any = None
+
+
+class LiteBasis(msgspec.Struct, gc=False):
+    """`cost_breakdown`, of which only what prices went by is read."""
+
+    service_tier: Any = None
+    data_residency: Any = None
+    vertex_location: Any = None
 
 
 class LiteHolder(msgspec.Struct, gc=False):
@@ -57,6 +70,8 @@ class LiteRow(msgspec.Struct, gc=False):
     id: Any = None
     request_id: Any = None
     stream: Any = None
+    call_type: Any = None
+    cost_breakdown: LiteBasis | list[Any] | str | float | bool | None = None
     status: Any = None
     custom_llm_provider: Any = None
     prompt_tokens: Tokens = None
@@ -76,7 +91,13 @@ class LiteRow(msgspec.Struct, gc=False):
 
 
 _holder: Callable[[Any], LiteHolder] = msgspec.json.Decoder(LiteHolder, strict=False).decode
+_UNSAID = (None, None, None)
 _NO_USAGE = LiteUsage()
+_CALLS = (None, "completion", "acompletion", "anthropic_messages", "responses", "aresponses")
+_OTHER_CALLS = re.compile(
+    r"embedding|rerank|image|transcription|speech|moderation|ocr|video|batch|file|vector_store|search"
+)
+"""Types of calls that generate no text."""
 
 
 class LiteDecoder(LineDecoder):
@@ -95,7 +116,8 @@ class LiteDecoder(LineDecoder):
         except (KeyError, TypeError):
             labels = self._labels(row.custom_llm_provider, row.model, group)
         start = timestamp(row.start)
-        plain = row.status == "success" and not row.cache_hit and row.request_id is None
+        plain = row.call_type in _CALLS and row.status == "success" and not row.cache_hit
+        plain = plain and row.request_id is None
         skipped = "" if plain else _reason_to_skip(row)
         if skipped:
             if row.start is None and row.model is None:
@@ -133,8 +155,23 @@ def _record(row: LiteRow, labels: Labels, start: float | None) -> RequestRecord:
             granule,
             minimum,
             None,
+            _tier(row, usage),
         ),
     )
+
+
+def _tier(row: LiteRow, usage: LiteUsage) -> str:
+    """What the call was billed by, as LiteLLM found it, else as the provider's usage says."""
+    basis = row.cost_breakdown
+    if not isinstance(basis, LiteBasis):
+        words = usage.service_tier, usage.speed, usage.inference_geo
+        return "" if words == _UNSAID else tier(*words)
+    found = [basis.service_tier or usage.service_tier, usage.speed, usage.inference_geo]
+    if basis.data_residency:
+        found.append(f"region_{label(basis.data_residency)}")
+    if basis.vertex_location and basis.vertex_location != "global":
+        found.append(REGIONAL)
+    return tier(*found)
 
 
 def _usage(row: LiteRow) -> LiteUsage:
@@ -193,6 +230,9 @@ def _reason_to_skip(row: LiteRow) -> str:
         isinstance(request_id, str) and "_cache_hit" in request_id
     ):  # fmt: skip
         return "response_cache"
+    failed = row.status != "success" and failure_of_status(row.status)
+    if not failed and isinstance(row.call_type, str) and _OTHER_CALLS.search(row.call_type):
+        return "not_a_request"
     if row.status == "success" or not failure_of_status(row.status):
         return ""
     information = row.error_information

@@ -13,6 +13,10 @@ class Caching(NamedTuple):
     granule: int = 1
     minimum_tokens: int = 0
 
+    def by(self, granule: int) -> "Caching":
+        """The same for blocks of another size; engines that cache no part of a block have a new minimum."""
+        return Caching(granule, granule if self.minimum_tokens == self.granule else self.minimum_tokens)
+
 
 UNKNOWN_CONTRACT = Caching()
 _PROVIDERS: dict[str, Caching] = {

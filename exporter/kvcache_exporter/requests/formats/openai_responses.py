@@ -1,17 +1,28 @@
-"""OpenAI Responses usage: bodies, envelopes and the events that end a streamed response."""
+"""OpenAI Responses usage, and Realtime's: bodies, envelopes and the events that end a response."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat
 from kvcache_exporter.requests.formats.minimums import provider_caching
+from kvcache_exporter.requests.formats.openai_chat import OutputDetails
+from kvcache_exporter.requests.formats.tiers import AUDIO, by_fields, with_word
 from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens
 
-_FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+_FINAL_EVENTS = (
+    "response.done",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+    "response.cancelled",
+)
 """A tuple, as below: a set could not be asked for a value that is no string."""
+
+
+_DETAILS = ("input_tokens_details", "input_token_details")
 
 
 class WriteDetails(msgspec.Struct, gc=False):
@@ -22,9 +33,10 @@ class WriteDetails(msgspec.Struct, gc=False):
 
 
 class InputDetails(msgspec.Struct, gc=False):
-    """`usage.input_tokens_details`."""
+    """`usage.input_tokens_details`; Realtime spells it `input_token_details`."""
 
     cached_tokens: Tokens = None
+    audio_tokens: Tokens = None
     cache_write_tokens: Tokens = None
     cache_write_tokens_details: WriteDetails | list[Any] | str | float | bool | None = None
 
@@ -34,7 +46,9 @@ class ResponsesUsage(msgspec.Struct, gc=False):
 
     input_tokens: Tokens = None
     input_tokens_details: InputDetails | list[Any] | str | float | bool | None = None
+    input_token_details: InputDetails | list[Any] | str | float | bool | None = None
     output_tokens: Tokens = None
+    output_token_details: OutputDetails | list[Any] | str | float | bool | None = None
     cache_read_input_tokens: Any = None
     """Never OpenAI's: beside them, `input_tokens` is not the whole prompt."""
     cache_creation_input_tokens: Any = None
@@ -61,11 +75,13 @@ def _unfold(row: ResponsesRow) -> Body:
             if getattr(row, name) is not None:
                 setattr(body, name, getattr(row, name))
     body.created = body.created or body.created_at
+    if body.object == "realtime.response" and body.status == "cancelled" and body.usage is not None:
+        body.status = "interrupted"  # somebody spoke: what there was until then is a reply, and is billed
     return body
 
 
 def _counts(usage: ResponsesUsage) -> Counts:
-    details = usage.input_tokens_details
+    details = _details(usage)
     if usage.cache_read_input_tokens is not None or usage.cache_creation_input_tokens is not None:
         return None, None, None, usage.output_tokens, ()
     if not isinstance(details, InputDetails):
@@ -81,12 +97,28 @@ def _counts(usage: ResponsesUsage) -> Counts:
     return usage.input_tokens, details.cached_tokens, written, usage.output_tokens, by_ttl
 
 
+def _details(usage: ResponsesUsage) -> object:
+    return usage.input_token_details if usage.input_tokens_details is None else usage.input_tokens_details
+
+
+def _tiers(rows: Sequence[Any]) -> Sequence[str]:
+    heard = [
+        (isinstance(before := _details(row.usage), InputDetails) and before.audio_tokens)
+        or (isinstance(after := row.usage.output_token_details, OutputDetails) and after.audio_tokens)
+        for row in rows
+    ]
+    return with_word(AUDIO, heard, _service_tiers(rows))
+
+
+_service_tiers = by_fields("service_tier")
+
+
 def _looks(sample: Mapping[str, Any]) -> bool:
     kind, usage = sample.get("type"), sample.get("usage")
     return (
         sample.get("object") == "response"
         or (isinstance(kind, str) and kind.startswith("response."))
-        or (isinstance(usage, dict) and "input_tokens_details" in usage)
+        or (isinstance(usage, dict) and not usage.keys().isdisjoint(_DETAILS))
     )
 
 
@@ -98,5 +130,6 @@ OPENAI_RESPONSES = EnvelopeFormat(
     looks=_looks,
     provider="openai",
     unfold=_unfold,
+    tiers=_tiers,
     contract=provider_caching("openai"),
 )

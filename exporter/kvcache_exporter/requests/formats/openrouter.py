@@ -13,6 +13,7 @@ from kvcache_exporter.requests.formats.chat_usage import (
     has_field,
 )
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, measured, row_of
+from kvcache_exporter.requests.formats.tiers import by_fields
 from kvcache_exporter.requests.formats.values import Tokens, milliseconds
 
 
@@ -70,4 +71,5 @@ OPENROUTER = EnvelopeFormat(
     looks=_looks,
     provider="openrouter",
     unfold=_unfold,
+    tiers=by_fields("service_tier"),
 )

@@ -3,6 +3,7 @@
 A format of this family is a row Struct and a function that reads it; what is the same for all is done here.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from kvcache_exporter.requests.formats.timestamps import timestamp, timestamps
 from kvcache_exporter.requests.formats.values import label, refusal
 
 _make = tuple.__new__
+_EMBEDS = re.compile(r"embed|rerank", re.IGNORECASE)
 Loose = list[Any] | str | float | bool | None
 """What may stand in a row in place of an object, so that only that object is missing."""
 
@@ -46,8 +48,14 @@ class Reading(msgspec.Struct, gc=False):
     ending: str = ""
     """How a request ended that counts all the same (`cancelled`)."""
     request_id: Any = None
+    tier: str = ""
     skip: str = ""
     """Reason for which the row is no record, where the status does not tell."""
+
+    def leave_out_embeddings(self) -> None:
+        """No prefix is cached for what generates nothing: embeddings and rankings are no requests here."""
+        if not self.output and not self.skip and type(self.model) is str and _EMBEDS.search(self.model):
+            self.skip = "not_a_request"
 
     def is_request(self) -> bool:
         """Whether `entry` makes a record of it."""
@@ -84,6 +92,7 @@ class Reading(msgspec.Struct, gc=False):
             granule,
             minimum,
             None,
+            self.tier,
         )
         return _make(RequestRecord, fields)  # past the Python __new__ of named tuples
 
@@ -152,6 +161,7 @@ def _columns(labels: Labels, readings: Sequence[Reading]) -> RequestColumns:
         [r.duration for r in readings],
         [() if r.prompt is None else r.written_by_ttl for r in readings],
         (),
+        tiers if any(tiers := [r.tier for r in readings]) else (),
         timestamps([r.at for r in readings]),
     )
 
@@ -167,6 +177,7 @@ class RowDecoder(ReadingDecoder):
 
     def _reading(self, row: Any, line: bytes) -> tuple[Reading, Labels]:
         reading = self._read(row)
+        reading.leave_out_embeddings()
         group = reading.group if self._group_by is None else self._group_by(line)
         return reading, self._labels(reading.provider, reading.model, group)
 

@@ -36,13 +36,16 @@ def batches(
     labels: Callable[[Any, Any, Any], Labels],
     counts: Callable[[Any], Counts],
     diagnosis: Callable[[Any], tuple[str, int] | None] | None,
+    tiers: Callable[[Sequence[Any]], Sequence[str]] | None,
 ) -> list[RequestColumns] | None:
     """Envelopes by key as columns; None if a count is refused, or if two keys may be one group."""
     named = [labels(*key) for key in usual]
     plain = all(value is None or type(value) is str for key in usual for value in key)
     if not plain or len(set(named)) < len(named):
         return None
-    made = [_columns(rows, own, counts, diagnosis) for rows, own in zip(usual.values(), named, strict=True)]
+    made = [
+        _columns(rows, own, counts, diagnosis, tiers) for rows, own in zip(usual.values(), named, strict=True)
+    ]
     return None if None in made else [columns for columns in made if columns is not None]
 
 
@@ -51,6 +54,7 @@ def _columns(
     labels: Labels,
     counts: Callable[[Any], Counts],
     diagnosis: Callable[[Any], tuple[str, int] | None] | None,
+    tiers: Callable[[Sequence[Any]], Sequence[str]] | None,
 ) -> RequestColumns | None:
     prompt, cached, written, output, by_ttl = zip(*[counts(row.usage) for row in rows], strict=True)
     if None in prompt or any(
@@ -68,6 +72,7 @@ def _columns(
         _seconds([row.latency_ms for row in rows]),
         by_ttl,
         () if diagnosis is None else list(map(diagnosis, rows)),
+        () if tiers is None or not any(own := tiers(rows)) else own,
         timestamps([row.created if row.ts is None else row.ts for row in rows]),
     )
 
