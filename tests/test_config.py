@@ -313,5 +313,5 @@ def test_fields_are_for_formats_whose_keys_the_operator_chooses(tmp_path: Path) 
     (source,) = load_config(file, engines=ENGINES, formats=("envoy_ai_gateway",)).requests
     assert source.fields == (("prompt_tokens", "in"),)
     file.write_text(line % ", granule: '16'", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"fields\.granule: only format custom has it; remove it"):
+    with pytest.raises(ConfigError, match=r"fields\.granule: only format custom has this field; remove it"):
         load_config(file, engines=ENGINES, formats=("envoy_ai_gateway",))

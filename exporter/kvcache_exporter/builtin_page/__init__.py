@@ -1,1 +1,1 @@
-"""The page at `/`: whole HTML from the summary, and the script and styles that bring it to life."""
+"""The built-in page at `/`: complete HTML made from the summary, with a script that keeps it fresh."""

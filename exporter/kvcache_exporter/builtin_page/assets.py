@@ -1,4 +1,4 @@
-"""The page's scripts and styles, each under a path with the hash of its content."""
+"""The page's scripts and styles, each at a path that contains the hash of its content."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -24,4 +24,4 @@ def _load() -> tuple[dict[str, Asset], dict[str, str]]:
 
 
 ASSETS, PATHS = _load()
-"""What to serve by path below `/assets/`, and those paths by name."""
+"""The assets by path below `/assets/`, and those paths by name."""

@@ -8,7 +8,7 @@ from kvcache_exporter.summary.figures import Cost, EventWindow
 from kvcache_exporter.summary.schema import Replica
 
 NO_TRAFFIC = "no traffic"
-NOT_TOLD = "not reported"
+NOT_REPORTED = "not reported"
 NO_PRICE = "no price"
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -30,7 +30,7 @@ class Ratios(Protocol):
 def by_requests(ratios: Ratios) -> str:
     """Where there is a rate by tokens there is traffic: then the one by requests is not reported."""
     missing = ratios.request_hit_ratio is None and ratios.token_hit_ratio is not None
-    return NOT_TOLD if missing else percent(ratios.request_hit_ratio)
+    return NOT_REPORTED if missing else percent(ratios.request_hit_ratio)
 
 
 class Gap(Ratios, Protocol):
@@ -50,13 +50,13 @@ def points(value: float) -> str:
 
 
 def usage(value: float | None) -> str:
-    return NOT_TOLD if value is None else f"{100 * value:.0f} %"
+    return NOT_REPORTED if value is None else f"{100 * value:.0f} %"
 
 
 def number(value: float | None) -> str:
     """Three digits, with a prefix from a thousand on."""
     if value is None:
-        return NOT_TOLD
+        return NOT_REPORTED
     for size, prefix in _PREFIXES:
         if abs(value) >= size * 0.9995:
             return f"{value / size:.3g} {prefix}"
@@ -64,13 +64,13 @@ def number(value: float | None) -> str:
 
 
 def rate(value: float | None, unit: str = "") -> str:
-    return NOT_TOLD if value is None else f"{number(value)}{unit and ' ' + unit}/s"
+    return NOT_REPORTED if value is None else f"{number(value)}{unit and ' ' + unit}/s"
 
 
 def evicted(replica: Replica) -> str:
     """By the engine's counter, by its KV events, or both."""
     known = {"tokens": replica.evicted_tokens_per_second, "blocks": replica.evicted_blocks_per_second}
-    return ", ".join(rate(value, unit) for unit, value in known.items() if value is not None) or NOT_TOLD
+    return ", ".join(rate(value, unit) for unit, value in known.items() if value is not None) or NOT_REPORTED
 
 
 def evicted_blocks(window: EventWindow, tier: str) -> str:

@@ -1,4 +1,4 @@
-"""What stands at the top of the page: what is wrong now, each with the runbook that helps."""
+"""The notices at the top of the page: what is wrong now, each with the runbook that helps."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Notice(NamedTuple):
 
 
 def notices(summary: Summary) -> Iterator[Notice]:
-    """The most urgent first; none if all is well."""
+    """All notices, the most urgent first; none if all is well."""
     quality, engines = summary.data_quality, summary.fleet.engines
     if quality.down.total:
         first, more = quality.down.shown[0].target, quality.down.total - 1

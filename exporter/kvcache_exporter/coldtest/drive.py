@@ -1,4 +1,4 @@
-"""Sends a load with a bounded number of threads and keeps what came back."""
+"""Sends a load with a fixed number of threads and keeps the answers."""
 
 import logging
 import threading
@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.1
 GRACE_SECONDS = 5.0
-"""How long requests under way may still take after an interrupt."""
+"""Seconds that requests in flight may still take after an interrupt."""
 
 
 class Answer(NamedTuple):
-    """One request that ended."""
+    """The result of one request."""
 
     number: int
     kind: str
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a load is sent."""
+    """How a load is sent: to which model, how fast, how long."""
 
     model: str
     concurrency: int
@@ -45,7 +45,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Run:
-    """What came of one phase."""
+    """The results of one phase."""
 
     answers: list[Answer] = field(default_factory=list)
     seconds: float = 0.0
@@ -58,7 +58,7 @@ class Run:
 
 
 class Driver:
-    """Drives one phase, once."""
+    """Runs one phase; to be used once."""
 
     def __init__(self, endpoint: Endpoint, pace: Pace, load: Load) -> None:
         self._endpoint = endpoint
@@ -73,8 +73,8 @@ class Driver:
         self._run = Run(planned=len(load))
 
     def drive(self, progress: Callable[[int, int], None]) -> Run:
-        """Returns when all is answered or the time is over; after Ctrl-C with what there is."""
-        # Daemons: what an interrupted run leaves waiting must not keep the program from ending.
+        """Returns once all is answered or the time is over; after Ctrl-C, with the answers so far."""
+        # Daemon threads, so that requests left waiting after an interrupt do not keep the program alive.
         workers = [threading.Thread(target=self._work, daemon=True) for _ in range(self._pace.concurrency)]
         try:
             for worker in workers:
@@ -121,7 +121,7 @@ class Driver:
             return self._next - 1
 
     def _wait_for(self, number: int | None) -> bool:
-        """Whether that request has been answered; a thread had taken it before ours took this one."""
+        """Wait until a request is answered, which another thread is sending; False if the run stops."""
         with self._changed:
             self._changed.wait_for(lambda: number is None or number in self._answered or self._stopping)
             return not self._stopping

@@ -1,4 +1,4 @@
-"""The engine under test: its address, what it says of itself, and one connection to it per thread."""
+"""The engine under test: its address, its models, and one connection to it per thread."""
 
 import http.client
 import ssl
@@ -72,7 +72,7 @@ def _key(path: Path | None) -> str:
 
 
 class Model(msgspec.Struct):
-    """One entry of /v1/models; `owned_by` is `vllm` or `sglang` where it is the engine that answers."""
+    """One entry of /v1/models; `owned_by` is `vllm` or `sglang` if the engine itself answers."""
 
     id: str
     owned_by: str = ""
@@ -84,7 +84,7 @@ class _Models(msgspec.Struct):
 
 
 class Client:
-    """One connection: no proxy, no cookies, redirects never followed; for one thread at a time."""
+    """One connection, for one thread at a time; uses no proxy or cookies and follows no redirects."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         parts = urlsplit(endpoint.url)
@@ -104,7 +104,7 @@ class Client:
         self._pool.close()
 
     def status(self, path: str) -> int:
-        """The HTTP status of a page; 0 where nothing answers."""
+        """The HTTP status of a page; 0 without an answer."""
         try:
             with self._sent("GET", path, None, _ASK_SECONDS) as response:
                 response.read(_PIECE)
@@ -113,7 +113,7 @@ class Client:
             return 0
 
     def models(self) -> list[Model]:
-        """Raises RequestError where the server has no such list."""
+        """The models served; raises RequestError if the server does not list them."""
         with self._sent("GET", "/v1/models", None, _ASK_SECONDS) as response:
             _check(response)
             try:
@@ -194,7 +194,7 @@ def _unsent(error: BaseException) -> str:
 
 
 def choose_model(endpoint: Endpoint, wanted: str) -> Model:
-    """The model under test; raises KVCacheError that says what there is to choose from."""
+    """The model under test; raises KVCacheError or UsageError that lists the models there are."""
     client = Client(endpoint)
     try:
         models = client.models()

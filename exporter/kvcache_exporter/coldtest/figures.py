@@ -1,4 +1,4 @@
-"""What a phase showed: hit rates, TTFT by outcome, throughput; of all its requests and of each kind."""
+"""The figures of a phase: hit rates, TTFT by outcome and throughput, for all requests and by kind."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ RECOVERED_RATIO = 0.8
 
 
 class Quantiles(msgspec.Struct):
-    """Of seconds; each is one that was observed."""
+    """Quantiles in seconds; each is an observed value."""
 
     n: int
     p50: float | None
@@ -25,7 +25,7 @@ class Quantiles(msgspec.Struct):
 
 
 class Part(msgspec.Struct):
-    """Some requests that were answered. Ratios are null where no reply told its cached tokens."""
+    """A set of answered requests; ratios are null if no reply reported its cached tokens."""
 
     requests: int
     prompt_tokens: int
@@ -46,7 +46,7 @@ class Phase(Part):
     prompt_tokens_per_second: float | None
     errors: dict[str, int]
     not_sent: int
-    """Requests that the end of the time or an interrupt left out."""
+    """Requests that were not sent because the time was over or the run was interrupted."""
     parts: dict[str, Part]
     """By kind of request."""
 
@@ -57,23 +57,23 @@ class Phase(Part):
 
 
 class Recovery(msgspec.Struct):
-    """When the hit rate of the last 20 answers first came back to 80 % of what it was while warm."""
+    """When the hit rate of the last 20 answers first reached 80 % of the warm hit rate again."""
 
     target_token_hit_ratio: float
     seconds: float | None = None
-    """Since the cold run began; null where it did not come back."""
+    """Since the cold run began; null if it did not recover."""
     requests: int | None = None
 
 
 class Counting(NamedTuple):
-    """How replies are to be read."""
+    """How token counts of replies are interpreted."""
 
     granule: int
     minimum: int
     absent_is_zero: bool
 
     def record(self, answer: Answer) -> RequestRecord | None:
-        """None for a request that failed; more cached than sent is no count."""
+        """None for a failed request; a cached count above the prompt's is dropped as impossible."""
         if answer.reply is None:
             return None
         prompt, cached, output, ttft, duration = answer.reply
@@ -85,9 +85,9 @@ class Counting(NamedTuple):
 
 
 def absent_is_zero(runs: Iterable[Run]) -> bool:
-    """vLLM up to 0.23 and SGLang up to 0.5.20 leave the count out where it is 0, as if their flag were off.
+    """Whether the server omits the cached count when it is 0, as vLLM to 0.23 and SGLang to 0.5.20 do.
 
-    A server that gave counts but never a 0 is one of those.
+    A server that sent counts but never a 0 is one of those.
     """
     cached = {a.reply.cached_tokens for run in runs for a in run.answers if a.reply is not None}
     return bool(cached - {None}) and 0 not in cached
@@ -139,7 +139,7 @@ def _quantiles(ordered: Sequence[float]) -> Quantiles:
 
 
 def recovery(run: Run, counting: Counting, warm: float | None) -> Recovery | None:
-    """None where there is nothing to come back to: no known hit rate while warm, or none at all."""
+    """None if there is nothing to recover to: the warm hit rate is unknown or 0."""
     if not warm:
         return None
     found = Recovery(RECOVERED_RATIO * warm)

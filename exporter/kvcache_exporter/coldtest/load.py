@@ -1,4 +1,4 @@
-"""The load: which request has which messages, the same for the same seed on every machine."""
+"""The load: the messages of each request, which are the same for the same seed on every machine."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,12 @@ import msgspec
 Messages = list[dict[str, str]]
 SHARED, CONVERSATION, UNIQUE, FILE = "shared", "conversation", "unique", "file"
 PREFIXES = 4
-"""System prompts that all shared requests have among them."""
+"""How many system prompts the shared requests use."""
 TURNS = 4
 _OPEN = 3
-"""Conversations that go on at the same time."""
+"""Conversations in progress at the same time."""
 CYCLE = 20
-"""Any so many requests in a row have the same mix, as near as whole requests can."""
+"""Length of a run of requests that has the mix of the whole load, as nearly as possible."""
 
 # Each is one token, its space included, to nearly every tokenizer trained on English.
 WORDS = tuple(files("kvcache_exporter.coldtest").joinpath("words.txt").read_text().split())
@@ -29,11 +29,11 @@ class Request(NamedTuple):
     kind: str
     messages: Messages
     after: int | None = None
-    """Number of the request that must be answered first: the turn before."""
+    """Number of the request that must be answered first: the previous turn."""
 
 
 class Load(Protocol):
-    """Requests by number, from 0; made when asked for, so that a long load costs no memory."""
+    """Requests by number, from 0; built on demand, so that a long load takes no memory."""
 
     def __len__(self) -> int: ...
     def request(self, number: int) -> Request: ...
@@ -41,7 +41,7 @@ class Load(Protocol):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Everything that decides what is sent: two runs of one shape send the same."""
+    """Everything that determines what is sent: two runs with the same shape send the same."""
 
     requests: int
     """In each measured phase."""
@@ -50,18 +50,18 @@ class Shape(msgspec.Struct, frozen=True):
     max_tokens: int
     seed: int
     shared_prefix: int = 0
-    """Tokens, about; 0 where the prompts come from a file."""
+    """Approximate length in tokens; 0 if the prompts come from a file."""
     unique_share: float = 0.0
     prompts_sha256: str = ""
 
     def generated(self, stream: str) -> "GeneratedLoad":
-        """`stream` is `warm-up` or `measure`: one has other texts than the other except for the prefixes."""
+        """`stream` is `warm-up` or `measure`: they share the prefixes and differ in everything else."""
         return GeneratedLoad(self, stream, self.warm_up if stream == "warm-up" else self.requests)
 
 
 @dataclass(frozen=True)
 class GeneratedLoad:
-    """Shared system prompts, conversations whose turns grow, and prompts that nobody sends twice, mixed."""
+    """A mix of shared system prompts, growing conversations, and prompts that are sent only once."""
 
     shape: Shape
     stream: str
@@ -80,7 +80,7 @@ class GeneratedLoad:
         return Request(SHARED, [_said("system", self._prefixes[place % PREFIXES]), _said("user", tail)])
 
     def estimated_tokens(self) -> int:
-        """Prompt tokens of the whole load: a token for each word, and four around each message."""
+        """Prompt tokens of the whole load: one per word and four per message."""
         return sum(estimate(self.request(number).messages) for number in range(self.count))
 
     @property
@@ -88,11 +88,11 @@ class GeneratedLoad:
         return self.shape.shared_prefix
 
     def _tail_words(self, place: int) -> int:
-        """Turn about so short that a full hit is possible, and so long that it is not."""
+        """Alternates between short enough for a full hit and too long for one."""
         return max(4, self._prefix_words // (64 if place // PREFIXES % 2 else 8))
 
     def _turn(self, place: int) -> Request:
-        """Answers in it are made up, not the engine's: else no two runs would send the same."""
+        """Earlier answers are generated, not the engine's, so that two runs send the same."""
         conversation = place // (_OPEN * TURNS) * _OPEN + place % _OPEN
         turn = place // _OPEN % TURNS
         messages = []
@@ -137,13 +137,13 @@ class FileLoad:
 
 
 def estimate(messages: Messages) -> int:
-    """Tokens of a prompt, about: one for each word, one for each four characters of long words."""
+    """Approximate tokens of a prompt: one per word, or one per six characters if that is more."""
     texts = (message["content"] for message in messages)
     return sum(4 + max(text.count(" ") + 1, len(text) // 6) for text in texts)
 
 
 def _mixed(count: int, unique_share: float) -> Iterator[tuple[str, int]]:
-    """Kind and its own running number: always the kind that lags furthest behind its share."""
+    """Pairs of a kind and a running number within it; the kind furthest behind its share comes next."""
     shares = {
         SHARED: 0.625 * (1 - unique_share),
         CONVERSATION: 0.375 * (1 - unique_share),
@@ -157,7 +157,7 @@ def _mixed(count: int, unique_share: float) -> Iterator[tuple[str, int]]:
 
 
 def _words(seed: str, count: int) -> str:
-    # A seed that is text goes through SHA-512, not through the process' hash.
+    # A text seed goes through SHA-512, so unlike hash() it is the same in every process.
     return " ".join(random.Random(seed).choices(WORDS, k=count))  # noqa: S311 -- no secret
 
 

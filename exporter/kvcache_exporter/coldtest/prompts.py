@@ -1,4 +1,4 @@
-"""Reads prompts of the user's own; their text is sent to the engine and goes nowhere else."""
+"""Reads the user's own prompts; their text is sent to the engine and nowhere else."""
 
 import hashlib
 from pathlib import Path

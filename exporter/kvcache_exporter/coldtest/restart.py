@@ -1,4 +1,4 @@
-"""Restarts the engine, by a command or by asking, and waits until it answers."""
+"""Restarts the engine with a command and waits until it is ready."""
 
 import os
 import signal
@@ -14,11 +14,11 @@ _READY_PATHS = ("/health", "/v1/models")
 
 
 def run_command(command: str, seconds: float) -> None:
-    """Run it by the shell, its output on standard error; raises KVCacheError if it fails or takes too long.
+    """Run a shell command, its output on standard error; raises KVCacheError if it fails or takes too long.
 
-    What it leaves running in the background is left alone, unless the command itself took too long.
+    Background processes that it starts are left running, unless the command itself took too long.
     """
-    # A session of its own, so that Ctrl-C stops the test and not an engine that the command has started.
+    # A new session, so that Ctrl-C stops the test and not an engine that the command has started.
     process = subprocess.Popen(command, shell=True, stdout=2, start_new_session=True)  # noqa: S602 -- the user's own
     try:
         code = process.wait(seconds)
@@ -30,11 +30,11 @@ def run_command(command: str, seconds: float) -> None:
             raise
         raise KVCacheError(f"--restart-command: not done after {seconds:g} s: see --ready-timeout") from None
     if code:
-        raise KVCacheError(f"--restart-command: exit code {code}: its own words are above")
+        raise KVCacheError(f"--restart-command: exit code {code}: see its output above")
 
 
 def await_ready(endpoint: Endpoint, seconds: float) -> None:
-    """Until /health, or where there is none /v1/models, answers 200; raises KVCacheError after `seconds`."""
+    """Wait until /health, or /v1/models without it, answers 200; raises KVCacheError after `seconds`."""
     end = time.monotonic() + seconds
     client = Client(endpoint)
     try:

@@ -1,4 +1,4 @@
-"""What a test found, as it is stored: figures by phase, how the engine recovered, and the verdict."""
+"""The result of a test in its stored form: figures by phase, recovery, and the verdict."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ _FLAGS = {
 
 
 class Objectives(msgspec.Struct, frozen=True):
-    """What the cold run is held to; null is not asked for."""
+    """What the cold run must meet; null if not asked for."""
 
     ttft_p99: float | None = None
     """Seconds."""
@@ -31,7 +31,7 @@ class Objectives(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct):
-    """One thing that was judged."""
+    """One objective and whether it was met."""
 
     what: str
     passed: bool
@@ -44,19 +44,19 @@ class Result(msgspec.Struct):
     url: str
     model: str
     engine: str
-    """`vllm`, `sglang`, or "" where the server does not say."""
+    """`vllm`, `sglang`, or "" if the server does not say."""
     load: Shape
     objectives: Objectives
     phases: dict[str, Phase]
-    """`warm` and `cold`, as far as there were such."""
+    """Keys are `warm` and `cold`, or one of them."""
     interrupted: bool = False
     failure: str = ""
     """Why the engine did not come back."""
     restart_seconds: float | None = None
-    """From the restart's begin until the engine answered."""
+    """From the start of the restart until the engine was ready."""
     recovery: Recovery | None = None
     passed: bool | None = None
-    """Null where nothing was judged."""
+    """Null if there was nothing to judge."""
     checks: list[Check] = []
     notes: list[str] = []
 

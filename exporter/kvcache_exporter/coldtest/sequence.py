@@ -1,4 +1,4 @@
-"""The phases of a test one after the other: warm-up, warm run, restart, cold run."""
+"""Runs the phases of a test: warm-up, warm run, restart, cold run."""
 
 import time
 from collections import Counter
@@ -16,13 +16,13 @@ WARM_UP, WARM, COLD = "warm-up", "warm", "cold"
 
 
 class Watcher(Protocol):
-    """What shows how far a phase is."""
+    """Shows the progress of a phase."""
 
     def update(self, done: int, total: int) -> None: ...
 
 
 class Loads(NamedTuple):
-    """What the phases send; the warm and the cold run send the same."""
+    """The load of each phase; the warm and the cold run send the same one."""
 
     warm_up: Load
     measure: Load
@@ -33,7 +33,7 @@ class Loads(NamedTuple):
 
 @dataclass(slots=True)
 class Sequence:
-    """Runs the phases and keeps what came of them, also where an interrupt ends it early."""
+    """Runs the phases and keeps their results, also if an interrupt ends it early."""
 
     endpoint: Endpoint
     pace: Pace
@@ -45,10 +45,10 @@ class Sequence:
     restart_seconds: float | None = None
     interrupted: bool = False
     failure: str = ""
-    """Why there is no cold run although one was meant; what was measured before is kept."""
+    """Why the planned cold run did not take place; earlier measurements are kept."""
 
     def run(self, phases: tuple[str, ...]) -> None:
-        """Raises KVCacheError where the engine answers nothing in the warm-up."""
+        """Raises KVCacheError if the engine answers no request of the warm-up."""
         try:
             for phase in phases:
                 if phase == COLD and WARM in phases:

@@ -1,4 +1,4 @@
-"""One streamed chat completion read as it comes: when the first token came, and the usage at its end."""
+"""Reads one streamed chat completion: the time of its first token, and the usage at its end."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ MAX_LINE_BYTES = 1 << 20
 
 
 class RequestError(KVCacheError):
-    """A request without a whole reply; `reason` is short and never quotes what the server said."""
+    """A request got no complete reply; `reason` is short and never quotes the server."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -22,13 +22,13 @@ class RequestError(KVCacheError):
 
 
 class Reply(NamedTuple):
-    """What the client saw of one request; counts are None where the usage lacks them."""
+    """What the client saw of one request; counts that the usage lacks are None."""
 
     prompt_tokens: int | None
     cached_tokens: int | None
     output_tokens: int | None
     ttft: float | None
-    """Seconds from sending to the first token of text; None for a reply without any."""
+    """Seconds from sending to the first token of text; None for a reply without text."""
     duration: float
 
 
@@ -36,7 +36,7 @@ class _Delta(msgspec.Struct):
     content: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
-    """The last two are where engines put the thoughts of a model, whose tokens come first."""
+    """Engines put a model's reasoning, whose tokens come first, into one of the last two."""
 
 
 class _Choice(msgspec.Struct):
@@ -53,7 +53,7 @@ _DECODER = msgspec.json.Decoder(_Chunk)
 
 
 def read_reply(read: Callable[[], bytes], started: float) -> Reply:
-    """`read` gives bytes as soon as there are any, b"" at the end; `started` is of `time.perf_counter`."""
+    """`read` returns bytes as they arrive, b"" at the end; `started` is a `time.perf_counter` value."""
     ttft, usage = None, None
     for data in _events(read):
         if data == b"[DONE]":
@@ -77,7 +77,7 @@ def _decoded(data: bytes) -> _Chunk:
 
 
 def _has_text(choice: _Choice) -> bool:
-    """The chunk that only opens the assistant's turn comes before any token."""
+    """False for the first chunk, which only opens the assistant's turn."""
     delta = choice.delta
     return delta is not None and bool(delta.content or delta.reasoning_content or delta.reasoning)
 

@@ -1,4 +1,4 @@
-"""The configuration file: its schema, and errors that say where, what was found and what was expected."""
+"""The configuration file: its schema, and errors with position, what was found and what was expected."""
 
 from kvcache_exporter.config.address import Address, is_url_path, parse_address, split_server_url
 from kvcache_exporter.config.kafka_section import KafkaSasl, KafkaSecurity, KafkaTopics

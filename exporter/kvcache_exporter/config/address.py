@@ -16,10 +16,10 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where one target is; an empty scheme or path leaves the choice to the target's group."""
+    """The address of one target; an empty scheme or path means that of the target's group."""
 
     host: str
-    """A name or an address, IPv6 in brackets."""
+    """A host name or an IP address, IPv6 in brackets."""
     port: int
     scheme: str = ""
     path: str = ""

@@ -1,4 +1,4 @@
-"""A YAML file as nodes that know where they stand, and the problems found in it."""
+"""A YAML file as nodes with positions, and the problems found in it."""
 
 import difflib
 from collections.abc import Collection, Mapping
@@ -22,16 +22,16 @@ _MAX_PROBLEMS = 200
 
 
 class RejectedError(Exception):
-    """A value cannot be used; its problem is already in the document."""
+    """A value cannot be used; the problem has been reported to the document."""
 
 
 @dataclass
 class Document:
-    """One configuration file while it is read."""
+    """One configuration file while it is being read."""
 
     path: Path
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Names that the caller allows, by what they name (`engine`, `format`)."""
+    """The allowed names of engines and formats, by `engine` and `format`."""
     _problems: set[tuple[int, int, str, str]] = field(default_factory=set)
 
     @property
@@ -46,7 +46,7 @@ class Document:
         self.problem(node.start_mark.line + 1, node.start_mark.column + 1, path or "document", message)
 
     def reject(self, node: Node, path: str, message: str) -> RejectedError:
-        """The problem noted, as something to raise."""
+        """Report the problem and return the exception to raise."""
         self.report(node, path, message)
         return RejectedError()
 
@@ -63,7 +63,7 @@ class Document:
             )
 
     def compose(self) -> Node | None:
-        """The root node, None for an empty file; raises ConfigError where the file is no YAML."""
+        """The root node, None for an empty file; raises ConfigError if the file is not YAML."""
         text = self._text()
         try:
             return yaml.compose(text, yaml.SafeLoader)
@@ -73,13 +73,11 @@ class Document:
             self.problem(line, column, "document", f"not valid YAML: {_complaint(error)}")
         except yaml.reader.ReaderError as error:
             line, column = _position(text, error.position)
-            self.problem(
-                line, column, "document", "not valid YAML: a control character stands here; remove it"
-            )
+            self.problem(line, column, "document", "not valid YAML: found a control character; remove it")
         except RecursionError:
             self.problem(1, 1, "document", "not valid YAML: lists or mappings are nested too deeply")
         except (ValueError, OverflowError):
-            # PyYAML turns the digits of escapes and directives into numbers without looking at their size.
+            # PyYAML converts the digits of escapes and directives to numbers without checking their size.
             self.problem(
                 1, 1, "document", "not valid YAML: an escape or a directive has a number out of range"
             )
@@ -106,7 +104,7 @@ class Document:
         return ConfigError([f"{self.path}:{line}:{column}: document: {message}"])
 
     def scalar(self, node: Node, path: str, expected: str) -> str:
-        """The text of a scalar as it is written, whatever type YAML would make of it."""
+        """The text of a scalar as written, whatever type YAML would give it."""
         if not isinstance(node, ScalarNode) or not _is_standard(node) or is_null(node):
             raise self.unexpected(node, path, expected)
         if not node.value.isprintable():
@@ -121,7 +119,7 @@ class Document:
         return list(node.value)
 
     def entries(self, node: Node, path: str, expected: str) -> dict[str, tuple[Node, Node]]:
-        """Key and value nodes by key, in the order of the file."""
+        """Pairs of key and value nodes by key, in the order of the file."""
         if not isinstance(node, MappingNode) or not _is_standard(node):
             raise self.unexpected(node, path, expected)
         entries: dict[str, tuple[Node, Node]] = {}
@@ -145,7 +143,7 @@ def join(path: str, key: str) -> str:
 
 
 def found(node: Node) -> str:
-    """What stands there, in words for an error message."""
+    """The node in words, for an error message."""
     if not _is_standard(node):
         return f"the tag {quote(node.tag)}"
     if isinstance(node, MappingNode):
@@ -156,7 +154,7 @@ def found(node: Node) -> str:
 
 
 def quote(text: str, limit: int = _SHOWN_CHARACTERS) -> str:
-    """In double quotes, on one line, cut to a readable length, printable anywhere."""
+    """The text in double quotes, on one line, printable and cut to `limit` characters."""
     cut = text if len(text) <= limit else text[: limit - 3] + "..."
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
     return f'"{printable}"'

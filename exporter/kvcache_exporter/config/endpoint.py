@@ -1,4 +1,4 @@
-"""What a ZeroMQ endpoint of the configuration may look like."""
+"""The kind of value for ZeroMQ endpoints."""
 
 import re
 

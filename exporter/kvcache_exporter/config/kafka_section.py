@@ -1,4 +1,4 @@
-"""The part of the configuration that says how usage logs arrive by Kafka."""
+"""The section of the configuration for usage logs in Kafka."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from kvcache_exporter.config import kinds
-from kvcache_exporter.config.section import MOVE_TO_FILE, Problems, Section, certificate_conflicts
+from kvcache_exporter.config.section import (
+    MOVE_TO_FILE,
+    Problems,
+    Section,
+    certificate_conflicts,
+    choice_conflicts,
+)
 
 _BROKER = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9][\w.-]{0,252}):(\d{1,5})", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -73,9 +79,7 @@ class KafkaTopics(Section):
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:
-        if len({"topic", "topics"} & given) != 1:
-            found = "topic and topics" if "topic" in given else "neither of them"
-            yield "", f"found {found}, expected exactly one of topic, topics"
+        yield from choice_conflicts(given, ("topic", "topics"))
 
     @property
     def all_topics(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What single values of the configuration look like: how each kind is read, shown and named."""
+"""Kinds of single values in the configuration: how each is read, shown and named."""
 
 import os
 import re
@@ -20,17 +20,17 @@ _TRUTH = {"true": True, "false": False}
 
 
 class Kind(Protocol):
-    """One kind of value; instances stand in the annotations of the schema."""
+    """One kind of value; the annotations of the schema hold instances."""
 
     label: str
-    """How the documentation calls it."""
+    """Its name in the documentation."""
 
     def read(self, document: Document, node: Node, path: str) -> Any:
-        """The value; on a problem reports it and raises RejectedError."""
+        """The value; reports a problem and then raises RejectedError."""
         ...
 
     def show(self, value: Any) -> Any:
-        """The value as YAML data that reads back to the same."""
+        """The value as YAML data that reads back as the same value."""
         ...
 
 
@@ -40,7 +40,7 @@ def as_it_is(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Scalar:
-    """Text that `parse` turns into a value, None where it cannot."""
+    """Text that `parse` turns into a value, or None if it cannot."""
 
     label: str
     expected: str
@@ -56,7 +56,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a closed set of words: the given ones, or those the caller of load_config names."""
+    """One word of a closed set: `words`, or the document's choices for the label."""
 
     label: str
     words: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class FilePath:
-    """A path, relative ones taken from the folder of the configuration file."""
+    """A path, relative to the folder of the configuration file."""
 
     label: str
     must_exist: bool = False
@@ -86,10 +86,10 @@ class FilePath:
             raise document.unexpected(node, path, "the path of a file")
         resolved = document.folder / text
         if self.must_exist:
-            self._look(document, node, path, resolved)
+            self._check(document, node, path, resolved)
         return str(resolved)
 
-    def _look(self, document: Document, node: Node, path: str, file: Path) -> None:
+    def _check(self, document: Document, node: Node, path: str, file: Path) -> None:
         shown = quote(str(file), limit=4096)
         if not file.exists():
             document.report(node, path, f"the file {shown} does not exist; create it or correct the path")
@@ -158,7 +158,7 @@ def size(low: int, high: int) -> Quantity:
 
 @dataclass(frozen=True)
 class AddressText:
-    """An address of a target, kept as it is written."""
+    """A target's address, kept as written."""
 
     label: str = "address"
 
@@ -176,13 +176,13 @@ class AddressText:
 
 @dataclass(frozen=True)
 class Unique:
-    """Mark of a list in which no two items have the same value of this attribute."""
+    """Marks a list whose items must have different values of this attribute."""
 
     attribute: str
 
 
 class NonEmpty:
-    """Mark of a list that must hold something."""
+    """Marks a list that must not be empty."""
 
 
 def _date(text: str) -> date | None:

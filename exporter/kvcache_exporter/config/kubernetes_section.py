@@ -1,4 +1,4 @@
-"""The part of the configuration that says which pods or endpoints of a Kubernetes cluster are targets."""
+"""The section of the configuration for targets in a Kubernetes cluster."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _SELECTOR = re.compile(rf"{_REQUIREMENT}(?:,{_REQUIREMENT})*", re.ASCII)
 
 
 def port_problem(text: str) -> str:
-    """What is wrong with a port's number or name, "" if nothing."""
+    """What is expected instead of this port number or name; "" if it is valid."""
     is_number = text.isascii() and text.isdecimal() and len(text) < 6 and 1 <= int(text) <= 65535
     return "" if is_number or _PORT_NAME.fullmatch(text) else _PORT_EXPECTED
 

@@ -1,4 +1,4 @@
-"""Mappings of names to text: labels for the samples of a target, fields of a custom log format."""
+"""Kinds of mappings from names to text: labels of a target, fields of a custom log format."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels to put on every sample of a target, as pairs."""
+    """Labels for every sample of a target, as pairs."""
 
     label: str = "mapping of label names to text"
 
@@ -28,7 +28,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Fields:
-    """Where a custom log format finds what, as pairs of field name and dotted path."""
+    """Fields of a custom log format, as pairs of field name and dotted path."""
 
     names: frozenset[str]
     label: str = "mapping of field names to dotted paths"
@@ -62,7 +62,7 @@ def read_pairs(
 
 
 def label_name_problem(name: str) -> str:
-    """What is wrong with a label name of the operator's, "" if nothing."""
+    """What is wrong with a label name, "" if nothing."""
     if not _LABEL_NAME.fullmatch(name):
         return "not a label name; use letters, digits and _, and start with a letter"
     if name.startswith("__"):

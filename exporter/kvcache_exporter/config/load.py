@@ -1,4 +1,4 @@
-"""From a file to a section such as `Config`: walks schema and nodes side by side and finds every problem."""
+"""Reads a file into a section such as `Config`: walks schema and nodes together, reports every problem."""
 
 import contextlib
 import dataclasses
@@ -25,14 +25,14 @@ _EMPTY = MappingNode("tag:yaml.org,2002:map", [], _START, _START)
 
 
 def load_config(path: str | Path, *, engines: Collection[str], formats: Collection[str]) -> Config:
-    """Raises ConfigError with every problem of the file; `engines`, `formats`: the names allowed there."""
+    """Raises ConfigError with every problem of the file; `engines` and `formats` are the allowed names."""
     return load_section(path, Config, {"engine": engines, "format": formats})
 
 
 def load_section(
     path: str | Path, section: type[Root], choices: Mapping[str, Collection[str]] = _NO_CHOICES
 ) -> Root:
-    """A file whose document is this section, an empty file as one without keys; raises ConfigError."""
+    """The section in a file; an empty file counts as one without keys. Raises ConfigError."""
     document = Document(Path(path), choices)
     root = document.compose()
     if root is None or is_null(root):
@@ -44,7 +44,7 @@ def load_section(
 
 
 def read_value(document: Document, node: Node, path: str, hint: Any) -> Any:
-    """A node read as the type `hint` asks; raises RejectedError once the problem is reported."""
+    """A node's value of the type `hint`; reports a problem and then raises RejectedError."""
     if typing.get_origin(hint) is typing.Annotated:
         base, mark = typing.get_args(hint)
         if isinstance(mark, Unique | NonEmpty):
@@ -124,7 +124,7 @@ def _report_all(document: Document, node: Node, path: str, entries: Entries, pro
 
 
 def section_hints(section: type[Section]) -> dict[str, Any]:
-    """The type of every key, annotations kept."""
+    """The type of every key, with annotations."""
     hints = typing.get_type_hints(section, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(section)}  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The running configuration as YAML, without any secret."""
+"""The configuration in force as YAML, without secrets."""
 
 import dataclasses
 import types
@@ -13,7 +13,7 @@ from kvcache_exporter.config.section import Section
 
 
 def masked(config: Config) -> str:
-    """The configuration with its defaults; secrets are not in it, only the paths of their files."""
+    """The configuration with its defaults; secrets appear only as the paths of their files."""
     return yaml.safe_dump(_section(config), sort_keys=False, allow_unicode=True)
 
 

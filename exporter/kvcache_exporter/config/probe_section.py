@@ -1,4 +1,4 @@
-"""The part of the configuration that says what `/probe` may ask, and how."""
+"""The section of the configuration for `/probe`: which targets it may scrape, and how."""
 
 import ipaddress
 import re
@@ -21,16 +21,16 @@ _NETWORK = "a network or an address, such as 10.0.0.0/8, 10.1.2.3 or fd00::/8"
 
 @dataclass(frozen=True, slots=True)
 class AllowEntry:
-    """Hosts that may be probed on one port: a network, or names that fit a pattern."""
+    """Hosts that may be probed on one port: a network, or names that match a pattern."""
 
     text: str
     port: int
     network: Network | None = None
     pattern: str = ""
-    """Lower case, without the dot at the end; `*` stands for anything within one part of the name."""
+    """Lower case, without a trailing dot; `*` matches anything within one part of the name."""
 
     def fits_name(self, name: str) -> bool:
-        """`name` is lower case and has no dot at its end."""
+        """`name` is in lower case, without a trailing dot."""
         parts = (re.escape(part) for part in self.pattern.split("*"))
         return self.network is None and re.fullmatch("[^.]*".join(parts), name) is not None
 

@@ -1,4 +1,4 @@
-"""What the configuration holds: every key with its kind and default; the docs are tested against this."""
+"""The top level of the configuration: every key with its kind and default. A test compares the docs."""
 
 from dataclasses import dataclass
 from datetime import date

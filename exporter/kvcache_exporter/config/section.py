@@ -1,4 +1,4 @@
-"""A mapping of the configuration as a dataclass: its keys, kinds and defaults are the annotations."""
+"""A mapping of the configuration as a dataclass whose annotations give keys, kinds and defaults."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar
@@ -7,7 +7,7 @@ from kvcache_exporter.config import kinds
 
 MIB = 1 << 20
 Problems = Iterator[tuple[str, str]]
-"""Pairs of a key ("" for the mapping itself) and what is wrong with it beside its kind."""
+"""Pairs of a key ("" for the mapping itself) and what is wrong with its value."""
 MOVE_TO_FILE = "found a secret in the configuration; write it to a file and name the file in {}"
 
 Seconds = Annotated[float, kinds.duration(0.1, 86400.0)]
@@ -29,16 +29,16 @@ def choice_conflicts(given: frozenset[str], keys: tuple[str, ...]) -> Problems:
 
 
 class Section:
-    """A mapping of the configuration, read key by key from the annotations of its dataclass."""
+    """Base of the dataclasses that describe a mapping of the configuration."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {}
-    """Keys that are known but cannot be used, with the reason."""
+    """Keys that are known but not accepted, with the reason."""
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:  # noqa: ARG003
-        """Problems of which keys stand in the file, whatever their values."""
+        """Problems with the combination of keys, whatever their values."""
         yield from ()
 
     def problems(self) -> Problems:
-        """Problems between values; only asked when each value is sound by itself."""
+        """Problems between values; called only if every value is valid by itself."""
         yield from ()

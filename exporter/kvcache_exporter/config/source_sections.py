@@ -1,4 +1,4 @@
-"""The part of the configuration that says which usage logs and KV events to read."""
+"""The sections of the configuration for usage logs, OTLP and KV events."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -15,7 +15,7 @@ MOST_GRANULE = 65536
 CUSTOM_FIELDS = frozenset((*CUSTOM_PATHS, *CUSTOM_LITERALS))
 
 FORMATS_WITH_FIELDS = ("custom", "envoy_ai_gateway")
-"""Those whose keys are the operator's choice."""
+"""Formats whose keys the operator chooses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class OtlpConfig(Section):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSource(Section):
     ORIGINS: ClassVar[tuple[str, ...]] = ("paths", "kafka", "otlp")
-    """Keys of which a source has exactly one: where its requests come from."""
+    """Where the requests come from: a source has exactly one of these keys."""
     ONLY_OF_LOGS: ClassVar[tuple[str, ...]] = ("format", "start_at", "max_line_bytes")
 
     name: Annotated[str, kinds.NAME]
@@ -52,9 +52,9 @@ class RequestSource(Section):
         if "otlp" in given:
             for key in cls.ONLY_OF_LOGS:
                 if key in given:
-                    yield key, "what is sent over OTLP has no such setting; remove it"
+                    yield key, "does not apply to a source with otlp; remove it"
         if {"kafka", "start_at"} <= given:
-            yield "start_at", "of a Kafka source it stands in kafka; move it there"
+            yield "start_at", "belongs into the section kafka of a Kafka source; move it there"
 
     def problems(self) -> Problems:
         if self.format == "custom" and "prompt_tokens" not in dict(self.fields):
@@ -62,9 +62,9 @@ class RequestSource(Section):
         if self.fields and self.format not in FORMATS_WITH_FIELDS:
             known = " and ".join(FORMATS_WITH_FIELDS)
             yield "fields", f"only formats {known} have fields, this one is {self.format}; remove them"
-        meant = [name for name, _ in self.fields if name in CUSTOM_LITERALS]
-        if meant and self.format == "envoy_ai_gateway":
-            yield f"fields.{meant[0]}", "only format custom has it; remove it"
+        literals = [name for name, _ in self.fields if name in CUSTOM_LITERALS]
+        if literals and self.format == "envoy_ai_gateway":
+            yield f"fields.{literals[0]}", "only format custom has this field; remove it"
         bands = self.length_bands
         if list(bands) != sorted(set(bands)) or len(bands) > MOST_BANDS:
             found = ", ".join(map(str, bands))

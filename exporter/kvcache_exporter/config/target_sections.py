@@ -1,4 +1,4 @@
-"""The part of the configuration that says which engines to scrape and how to speak to them."""
+"""The sections of the configuration for targets: which engines to scrape, and with which credentials."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class TlsSettings(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """How to speak to the targets of a group."""
+    """Credentials and TLS settings for the targets of a group."""
 
     bearer_token_file: str | None = None
     basic_auth: BasicAuth | None = None
@@ -56,7 +56,7 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access(Section):
-    """How to speak to targets: what groups of them and modules of `probe` have in common."""
+    """How to reach targets: the keys that groups of targets and modules of `probe` share."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "bearer_token": MOVE_TO_FILE.format("bearer_token_file"),

@@ -1,1 +1,1 @@
-"""A recording of real engines that is played through the real exporter."""
+"""Plays a recording of real engines through the real exporter."""

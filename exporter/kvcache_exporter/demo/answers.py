@@ -1,4 +1,4 @@
-"""The four questions about a running exporter, answered in a few lines of text."""
+"""Answers the four questions about a running exporter in a few lines of text."""
 
 from collections.abc import Iterable, Iterator
 
@@ -61,12 +61,12 @@ def _pressure(collector: TargetCollector, summary: Summary) -> str:
 
 
 def _rate(value: float | None) -> str:
-    return "not told" if value is None else f"{value:.2f}/s"
+    return "not reported" if value is None else f"{value:.2f}/s"
 
 
 def _age(collector: TargetCollector, now: float) -> str:
     if not collector.up:
-        return f"down: {collector.last_error}" if collector.last_error else "not asked yet"
+        return f"down: {collector.last_error}" if collector.last_error else "not scraped yet"
     life = collector.cold.lifecycle.life
     age = collector.cold.lifecycle.age(now)
     parts = [

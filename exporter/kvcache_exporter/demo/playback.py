@@ -1,4 +1,4 @@
-"""Plays the shipped recording: engines that answer over HTTP and logs that grow, both in recorded time."""
+"""Plays the recording: engines that answer over HTTP and logs that grow, both in recorded time."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _START = re.compile(rb"^(process_start_time_seconds )(\S+)", re.MULTILINE)
 _FIRST_AFTER_RESTART = re.compile(r"/50[01]_|-restart-start_")
 _LEAD_IN = 2.0
 _LAST_ANSWER = 5.0
-"""Seconds for which an engine still shows its last page before it goes down."""
+"""Seconds for which an engine still serves its last page before it goes down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class RecordedEngine:
     """Unix seconds of the recording's start."""
     pages: tuple[tuple[float, bytes], ...]
     down: tuple[tuple[float, float], ...]
-    """When the engine did not answer because it was restarted."""
+    """Start and end of the times without an answer, during restarts."""
     log_name: str
     lines: tuple[tuple[float, bytes], ...]
 
@@ -39,7 +39,7 @@ class RecordedEngine:
         return self.pages[-1][0]
 
     def page_at(self, at: float) -> bytes | None:
-        """The page a scrape at this time gets; None while the engine is down for its restart."""
+        """The page that a scrape at this time gets; None while the engine restarts."""
         if any(start < at < end for start, end in self.down):
             return None
         shown = [page for when, page in self.pages if when <= at]
@@ -75,7 +75,7 @@ def _engine(archive: zipfile.ZipFile, folder: str, names: list[str]) -> Recorded
 
 
 def _finished(line: bytes) -> float:
-    """When the line was written: at the end of the request. Unix seconds."""
+    """When the line was written, at the end of the request, in Unix seconds."""
     record = json.loads(line)
     if "request_finished_ts" in record:
         return float(record["request_finished_ts"])
@@ -86,11 +86,11 @@ class EngineServer:
     """Serves one recorded engine's pages on a free port of 127.0.0.1."""
 
     def __init__(self, engine: RecordedEngine, clock: Callable[[], float], speed: float = 1.0) -> None:
-        """`clock` gives the time in the recording."""
+        """`clock` returns the time in the recording."""
         self.recorded = engine
 
         def started_now(match: re.Match[bytes]) -> bytes:
-            """The recorded process start, moved so that the engine's age is right as the page is served."""
+            """The recorded process start, shifted so that the engine's age is right at this moment."""
             recorded = float(match[2]) - engine.began
             return match[1] + b"%.2f" % (time.time() - (clock() - recorded) / speed)
 
@@ -120,7 +120,7 @@ class EngineServer:
 
 
 class LogWriter:
-    """Appends the recorded lines to a file as their time comes."""
+    """Appends the recorded lines to a file at their recorded times."""
 
     def __init__(self, engine: RecordedEngine, path: Path) -> None:
         self._waiting: Iterator[tuple[float, bytes]] = iter(engine.lines)

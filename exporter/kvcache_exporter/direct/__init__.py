@@ -1,4 +1,4 @@
-"""Compiles the engine tables into recording rules that make the exporter's series inside Prometheus."""
+"""Compiles the engine tables into recording rules that produce the exporter's series inside Prometheus."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,21 +13,21 @@ from kvcache_exporter.engines.base import Engine
 
 
 def direct_rules(values: Mapping[str, str]) -> list[dict[str, object]]:
-    """The rules as Prometheus reads them; `values` has the settings by name.
+    """The rules in Prometheus' form; `values` has the settings by name.
 
-    ValueError for an engine without a table, a target without a label, or labels that may not be kept.
+    Raises ValueError for an engine without a table, an empty target_label, or a label that may not be kept.
     """
     names = {setting: re.findall(r"[\w-]+", values[setting]) for setting in ("keep_labels", "target_label")}
     if not names["target_label"]:
         raise ValueError("target_label: name at least one label of the scrape, such as instance")
     if "job" in names["keep_labels"]:
-        raise ValueError("keep_labels: job tells scraped series from made ones; keep another label")
+        raise ValueError("keep_labels: job tells scraped series from recorded ones; keep another label")
     scope = Scope(tuple(names["target_label"]), tuple(names["keep_labels"]), values["engine_selector"])
     return [_as_rule(rule) for rule in compiled(chosen(values["engines"]), scope)]
 
 
 def chosen(text: str) -> tuple[Engine, ...]:
-    """The tables that a list of names asks for, all if it is empty; in the order of ENGINES."""
+    """The engines that a list of names selects, all if it is empty; in the order of ENGINES."""
     asked = set(re.findall(r"[\w-]+", text))
     known = {engine.name for engine in ENGINES}
     if unknown := asked - known:
@@ -38,7 +38,7 @@ def chosen(text: str) -> tuple[Engine, ...]:
 
 
 def compiled(engines: tuple[Engine, ...], scope: Scope) -> list[DirectRule]:
-    """All rules, each after those that it reads."""
+    """All rules; each comes after the rules that it reads."""
     rules: Iterable[DirectRule] = (
         *page_rules(engines, scope),
         *target_rules(engines, scope),

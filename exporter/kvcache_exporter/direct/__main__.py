@@ -1,4 +1,4 @@
-"""Writes the generated part of docs/direct.md anew, in the project's folder."""
+"""Rewrites the generated part of docs/direct.md; run it in the project's folder."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""The generated part of docs/direct.md: parameters, differences, what is left out, alerts that lack it.
+"""The generated part of docs/direct.md: parameters, differences, omitted series, and alerts that miss them.
 
-It alone of this package knows the alerts.
+The only module of this package that knows the alerts.
 """
 
 import re
@@ -37,17 +37,17 @@ EFFECTS: Mapping[str, str] = {
     "KVCacheExporterConfigReloadFailed": _SILENT,
     "KVCacheExporterSeriesDropped": _SILENT,
 }
-"""What becomes of the alerts that read something that is left out."""
+"""The effect on each alert that reads an omitted series."""
 
 
 def document(text: str) -> str:
-    """The page with its generated part anew; the rest stays as it is."""
+    """The page with its generated part replaced."""
     head, _, rest = text.partition(BEGIN)
     return head + BEGIN + "\n".join(_lines()) + "\n" + END + rest.partition(END)[2]
 
 
 def lacking(alert: Alert) -> list[str]:
-    """Metrics without which an alert has to do."""
+    """Names of the metrics that an alert reads and that are omitted."""
     read = {metric for condition in alert.conditions for metric in _read(condition.expr)}
     return sorted(m.name for m in read if m in LEFT_OUT or m.area not in AREAS)
 

@@ -1,4 +1,4 @@
-"""What rules over raw pages cannot make, or make otherwise than the exporter, and why."""
+"""The series that rules over raw pages cannot produce, or produce differently, and why."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What rules ask of a page as a whole: whose it is, its only model, whether it has several ranks."""
+"""Rules about a page as a whole: which engine it is from, its only model, whether it has several ranks."""
 
 from collections.abc import Iterable, Iterator
 
@@ -19,7 +19,7 @@ from kvcache_exporter.direct.promql import (
 from kvcache_exporter.engines.base import Engine, Rule, Source, source_names
 
 UP = "up"
-"""Prometheus's own series of every scrape."""
+"""Prometheus' own series for every scrape."""
 _MODELS = "process:kvcache_direct_models:group"
 _RANKS = "process:kvcache_direct_ranks:count"
 _ANY = Source("")
@@ -27,13 +27,13 @@ _MARKERS = (c.RUNNING_REQUESTS, c.ENGINE_REQUESTS, c.PROMPT_TOKENS, c.USAGE_RATI
 
 
 def marker(engine: Engine, scope: Scope) -> str:
-    """Series by which a page is known to be the engine's: few, where it has something that every page has."""
+    """A selector of series that only the engine's pages have: few, if some are on every page."""
     rules = [rule for rule in engine.rules if rule.metric in _MARKERS or not engine.serves]
     return _selector(engine, _names_of(rules), scope)
 
 
 def _everything(engine: Engine, scope: Scope, *matchers: str) -> str:
-    """All series that the table reads, of a histogram its count."""
+    """A selector of all series that the table reads; of a histogram, its count."""
     plain = [name for s in engine.sources() if not s.bare for name in source_names(s, "counter")]
     facts = (fact.family for fact in engine.facts)
     names = [*_names_of(engine.rules), *plain, *facts, *engine.process_families]
@@ -59,7 +59,7 @@ def _selector(engine: Engine, plain: Iterable[str], scope: Scope, *matchers: str
 
 
 def page_rules(engines: Iterable[Engine], scope: Scope) -> Iterator[DirectRule]:
-    """What the other rules join with; an engine comes before what may stand beside it."""
+    """The series that other rules join with; an engine comes before what may run beside it."""
     process = on(scope.process)
     ordered = sorted(engines, key=lambda engine: not engine.serves)
     yield DirectRule(SEEN, first_of(*(_seen(engine, scope) for engine in ordered), match=process))

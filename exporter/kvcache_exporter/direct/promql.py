@@ -1,7 +1,7 @@
 """Pieces of PromQL over raw engine pages: selectors, and the labels that the exporter's series carry.
 
-Everything is in the intersection of Prometheus 2.42, 3 and VictoriaMetrics. A process is what one job scrapes
-at one instance: series are added up within it and nowhere else.
+All expressions work in Prometheus 2.42, Prometheus 3 and VictoriaMetrics. A process is what one job scrapes
+at one instance; series are only summed within a process.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from kvcache_exporter.catalogue import Kind
 from kvcache_exporter.engines.base import Engine, Source, source_names
 
 SEEN = "process:kvcache_direct_seen:timestamp"
-"""When a process last gave a page of the `engine`, Unix seconds; only while it does."""
+"""When a process last returned a page of the `engine`, in Unix seconds; absent once it stops."""
 PAGE = "process:kvcache_direct_page:info"
 """1 by process and `engine`: `sole_model` is the page's only model, `ranks` is "many" if it has several."""
 
@@ -19,7 +19,7 @@ _NO_JOB = 'job=""'
 
 
 class DirectRule(NamedTuple):
-    """A recording rule over raw series, with the labels that it adds."""
+    """A recording rule over raw series, and the labels that it adds."""
 
     record: str
     expr: str
@@ -28,14 +28,14 @@ class DirectRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the user's Prometheus calls things."""
+    """The label names and matchers of the user's Prometheus."""
 
     target_labels: tuple[str, ...] = ("instance",)
-    """Labels that name a target, joined with slashes."""
+    """Labels that together name a target, joined with slashes."""
     keep: tuple[str, ...] = ("cluster",)
     """Labels that every series keeps."""
     selector: str = ""
-    """More matchers for raw engine series."""
+    """Additional matchers for raw engine series."""
 
     @property
     def target(self) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class Scope:
         return (*self.keep, "job", "instance")
 
     def selected(self, name: str) -> str:
-        """A selector of a series that belongs to no engine."""
+        """A selector for a series that belongs to no engine."""
         return f"{name}{{{self.selector}}}" if self.selector else name
 
     def named(self, expression: str) -> str:
@@ -55,7 +55,7 @@ class Scope:
 
 
 def made(metric_name: str, *matchers: str) -> str:
-    """A selector of what a direct rule recorded: an exporter's page, scraped beside it, would have a job."""
+    """A selector for what a direct rule recorded; the same series from an exporter would have a job."""
     return f"{metric_name}{{{', '.join((_NO_JOB, *matchers))}}}"
 
 
@@ -77,7 +77,7 @@ def label_replace(expression: str, label: str, value: str, source: str = "", pat
 
 
 def with_first(expression: str, label: str, sources: tuple[str, ...]) -> str:
-    """The label takes the first of these that is not empty."""
+    """Sets the label to the first of these labels that is not empty."""
     if sources == (label,):
         return expression
     if not sources[1:]:
@@ -88,12 +88,12 @@ def with_first(expression: str, label: str, sources: tuple[str, ...]) -> str:
 
 
 def first_of(*expressions: str, match: str = "") -> str:
-    """`A or B`: each label set from the first expression that has it."""
+    """`A or B`: takes each label set from the first expression that has it."""
     return (f"\nor {match} " if match else "\nor ").join(expressions)
 
 
 class Names(NamedTuple):
-    """Sample names on pages: each prefix before each name."""
+    """Sample names on pages: every prefix combined with every plain name."""
 
     prefixes: tuple[str, ...]
     plain: tuple[str, ...]
@@ -104,7 +104,7 @@ class Names(NamedTuple):
 
 
 def selector(engine: Engine, names: Names, source: Source, scope: Scope, *more: str) -> str:
-    """The engine's own series of these names (prefix and all) that pass the source's conditions."""
+    """A selector for the engine's own series of these names that meet the source's conditions."""
     own = [f'{label}=""' for label in engine.foreign_labels]
     own += [f'{engine.own_label}!=""'] if engine.own_label else []
     matchers = [*(_accepts(label, values) for label, values in source.where), *own, *more, scope.selector]
@@ -117,7 +117,7 @@ def selector(engine: Engine, names: Names, source: Source, scope: Scope, *more: 
 
 
 def sample_names(engine: Engine, source: Source, kind: Kind, part: str = "") -> Names:
-    """`part` is that of a histogram."""
+    """The sample names of a source; `part` selects a part of a histogram."""
     plain = (source.family + part,) if part else source_names(source, kind)
     return Names(("",) if source.bare else engine.prefixes, plain)
 

@@ -1,4 +1,4 @@
-"""Rules that read what the tables' rules recorded: the request threshold, caching, what is missing."""
+"""Rules over what the tables' rules recorded: the request threshold, caching, missing families."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ from kvcache_exporter.direct.targets import up_with
 from kvcache_exporter.engines.base import Engine, Fact, Rule, Source
 
 BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256, 512)
-"""Those that a threshold can be found for."""
+"""Block sizes for which a threshold can be found."""
 _SMALL_EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-"""Edges of vLLM's histograms of tokens, as far as a block can be larger."""
+"""The edges of vLLM's token histograms that are smaller than the largest block."""
 
 
 def derived_rules(engines: tuple[Engine, ...], scope: Scope) -> Iterator[DirectRule]:
@@ -31,7 +31,7 @@ def _caching(engine: Engine, scope: Scope) -> Iterator[str]:
 
 
 def _stated(engine: Engine, fact: Fact, scope: Scope, value: str) -> str:
-    """1 for each key whose page says so; the family has no label for the model."""
+    """1 for each key whose page states the value; the family has no label for the model."""
     reader, source = Reader(engine, scope), Source(fact.family)
     names = sample_names(engine, source, "info")
     says = reader.labelled(source, names, f'{fact.labels[0]}="{value}"', modelless=True)
@@ -39,7 +39,7 @@ def _stated(engine: Engine, fact: Fact, scope: Scope, value: str) -> str:
 
 
 def _thresholds(engine: Engine, scope: Scope) -> Iterator[str]:
-    """The smallest edge that is no smaller than a block and that both histograms have."""
+    """The smallest edge of both histograms that is at least as large as a block."""
     if not any(rule.metric is c.ENGINE_COMPUTED_PROMPT_TOKENS for rule in engine.rules):
         return
     says_block = any(fact.name == "block_size" and fact.labels for fact in engine.facts)
@@ -51,7 +51,7 @@ def _thresholds(engine: Engine, scope: Scope) -> Iterator[str]:
 
 
 def _smallest_edge(engine: Engine, least: int, scope: Scope, *matchers: str) -> str:
-    """All observations put into the lowest bucket, of which the largest is its edge."""
+    """Puts all observations into the lowest bucket, so that the maximum is its edge."""
     key = Reader(engine, scope).key
     below = "|".join(str(edge) for edge in _SMALL_EDGES if edge < least)
     edges = (f'le!~"({below})([.]0)?"',) if below else ()
@@ -70,7 +70,7 @@ def _missing(engines: tuple[Engine, ...], scope: Scope) -> str:
 
 
 def _missing_of(engine: Engine, scope: Scope) -> str:
-    """How many of the needed rules gave nothing; those that are needed have no tier or the device's."""
+    """How many of the needed rules found nothing; needed rules have no tier or the device's."""
     needed = [rule for rule in engine.rules if rule.needed]
     up = up_with(scope, f'engine="{engine.name}"')
     present = by("group", (*scope.target, "__name__"), _recorded(needed))

@@ -1,4 +1,4 @@
-"""What one entry of an engine table comes to: an expression with the labels of the exporter's series."""
+"""Turns one entry of an engine table into an expression with the labels of the exporter's series."""
 
 from dataclasses import dataclass
 
@@ -20,13 +20,13 @@ from kvcache_exporter.engines.base import Engine, Source
 
 RANK = "engine_rank"
 _STRIPPED = "/*(.*?)/*"
-# With one rank on the page its label means nothing; what follows it may be a worker's address.
+# If there is one rank on the page, its label means nothing; a worker's address may follow it.
 _SOLE_RANK_DROPPED = "(?:/[^/]*|many)/*(.*?)/*"
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads one engine's pages; `rank` is the label that its ranks (or workers) get."""
+    """Reads one engine's pages; `rank` is the label for its ranks (or workers)."""
 
     engine: Engine
     scope: Scope
@@ -38,7 +38,7 @@ class Reader:
         return (*self.scope.target, "namespace", "model_name", self.rank)
 
     def value(self, source: Source, kind: Kind, combine: str = "sum", part: str = "", *more: str) -> str:
-        """The source by key, and by the labels `more`; `part` is that of a histogram."""
+        """The source's value by key and by the labels `more`; `part` selects a part of a histogram."""
         found = self._one(source, kind, combine, part, *more)
         if source.plus is not None:
             found = f"({found}\n+ {self._one(source.plus, kind, combine, part, *more)})"
@@ -50,19 +50,19 @@ class Reader:
         return f"clamp_min({found}\n- {taken}, 0)"
 
     def first(self, sources: tuple[Source, ...], kind: Kind, combine: str = "sum") -> str:
-        """Each key from the first source that it has."""
+        """Each key's value from the first source that has it."""
         return first_of(*(self.value(source, kind, combine) for source in sources))
 
     def _one(self, source: Source, kind: Kind, combine: str, part: str, *more: str) -> str:
-        """Added up within a process; two jobs that scrape the same one give the same and not the double."""
+        """Summed within a process; two jobs that scrape the same process do not double the value."""
         series = self.labelled(source, sample_names(self.engine, source, kind, part))
         within = by(combine, (*self.scope.process, *self.key, *more), series)
         return by("max", (*self.key, *more), within)
 
     def labelled(self, source: Source, names: Names, *matchers: str, modelless: bool = False) -> str:
-        """Raw series with target, model_name and rank beside their own labels."""
+        """Raw series with their own labels and target, model_name and rank."""
         found = self._once(source, names, *matchers)
-        # Where ranks may mean nothing, and on routers' pages, some families also lack the model.
+        # On routers' pages, and where ranks may mean nothing, some families lack the model too.
         beside = source.bare or not self.engine.serves
         asks_page = modelless or beside or self.engine.sole_rank_is_none
         if asks_page:
@@ -72,7 +72,7 @@ class Reader:
         return self._ranked(source, self._modelled(self.scope.named(found), sole))
 
     def _once(self, source: Source, names: Names, *matchers: str) -> str:
-        """Of ranks that do the same work the lowest; of a family under several names the furthest."""
+        """Of ranks that do the same work, the lowest; of a family under several names, the largest."""
         every = selector(self.engine, names, source, self.scope, *matchers)
         twins = ", ".join(self.engine.twin_labels)
         if twins and not self._has_twins(source):
@@ -84,7 +84,7 @@ class Reader:
         return f"max without ({twins}) ({every})" if twins or names.several else every
 
     def _has_twins(self, source: Source) -> bool:
-        """An engine's only twins may be those of what stands beside it under names of its own."""
+        """False if the engine's only twins belong to something beside it, under names of its own."""
         return source.bare or not any(s.bare for rule in self.engine.rules for s in rule.sources)
 
     def _modelled(self, found: str, sole: tuple[str, ...]) -> str:

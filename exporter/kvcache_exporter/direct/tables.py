@@ -1,4 +1,4 @@
-"""Engine tables to recording rules: counters, gauges and histograms, by metric over all engines."""
+"""Recording rules for the entries of engine tables: one rule per metric and tier, over all engines."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,11 +12,11 @@ from kvcache_exporter.engines.base import HISTOGRAM_PARTS, Engine, Rule, Source
 _FILL = (c.CAPACITY_TOKENS, c.USED_TOKENS, c.USAGE_RATIO)
 _CAPACITIES = {"device_tokens": "device", "host_tokens": "host"}
 Found = dict[tuple[Metric, str], list[str]]
-"""Expressions by metric and tier, one of each engine."""
+"""Expressions by metric and tier, one per engine."""
 
 
 def table_rules(engines: Iterable[Engine], scope: Scope) -> Iterator[DirectRule]:
-    """Rules in the catalogue's order; those of fill levels read the capacities recorded before."""
+    """Rules in the catalogue's order; those for fill levels read the capacities recorded before."""
     found: Found = defaultdict(list)
     for engine in engines:
         for rule in engine.rules:
@@ -60,7 +60,7 @@ def _histogram(metric: Metric, engines: Iterable[Engine], scope: Scope) -> Itera
 
 
 def _fill(engine: Engine, scope: Scope) -> Iterator[tuple[tuple[Metric, str], str]]:
-    """Of usage, capacity and used tokens any two give the third."""
+    """Derives the third of usage, capacity and used tokens from the other two."""
     reader = Reader(engine, scope)
     known = {
         (rule.metric, rule.tier): _value(engine, rule, scope) for rule in engine.rules if rule.metric in _FILL

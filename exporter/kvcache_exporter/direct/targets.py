@@ -1,4 +1,4 @@
-"""Rules about a target as a whole: whether it is up, what it says of itself, what its page lacks."""
+"""Rules about a target as a whole: whether it is up, its facts, deprecated families, cache resets."""
 
 from collections.abc import Iterable, Iterator
 
@@ -23,7 +23,7 @@ from kvcache_exporter.direct.series import Reader
 from kvcache_exporter.engines.base import Basis, Engine, Fact, Source, source_names
 
 _MEMORY = "1d"
-"""For how long a target that gives no page is still known as an engine's."""
+"""How long a target without a page is remembered as an engine."""
 _TEXTS = ("prefix_caching", "block_size", "hash_algorithm", "cache_dtype")
 _SPELLINGS = (("true", "True"), ("false", "False"), ("", "None"))
 _DURATION = "scrape_duration_seconds"
@@ -31,14 +31,14 @@ _START = "process_start_time_seconds"
 
 
 def target_rules(engines: tuple[Engine, ...], scope: Scope) -> Iterator[DirectRule]:
-    """In the order in which they read each other; all but the first two are absent while a target is down."""
+    """In the order in which they read each other; only the first two exist while a target is down."""
     known = f"last_over_time({SEEN}[{_MEMORY}])"
     engine = f"{on(scope.process)} group_left (engine) topk by ({', '.join(scope.process)}) (1, {known}) ^ 0"
     up = scope.named(f"{scope.selected(UP)} * {engine}")
     yield DirectRule(c.TARGET_UP.name, by("max", (*scope.target, "engine"), up))
     took = f"{scope.selected(_DURATION)} and {on(scope.process)} {known}"
     yield DirectRule(c.TARGET_SCRAPE_DURATION.name, per_target(scope, took))
-    # Else pods that are gone for good would stay for a day.
+    # Otherwise pods that are gone would stay for a day.
     still = f"{known} and {on(scope.process)} {scope.selected(UP)}"
     yield DirectRule(c.TARGET_LAST_SUCCESS.name, per_target(scope, still))
     yield DirectRule(c.TARGET_INFO.name, _info(engines, scope))
@@ -60,7 +60,7 @@ def up_with(scope: Scope, *matchers: str) -> str:
 def _info(engines: tuple[Engine, ...], scope: Scope) -> str:
     target = on(scope.target)
     base = by("group", (*scope.target, "engine"), scope.named(SEEN))
-    # Without the engine: two processes under one name may be of different ones.
+    # Without the label engine: two processes with one name may be different engines.
     any_ = by("group", scope.target, scope.named(SEEN))
     bases = [_basis(engine, basis, scope) for engine in engines for basis in engine.bases]
     facts = [fact for engine in engines for fact in _facts(engine, scope)]
@@ -80,7 +80,7 @@ def _basis(engine: Engine, basis: Basis, scope: Scope) -> str:
 
 
 def _facts(engine: Engine, scope: Scope) -> Iterator[str]:
-    """One series for each target that says something: of ranks that differ one, as on the exporter's page."""
+    """One series per target with facts; of ranks that differ, one is taken, as in the exporter."""
     one = f"topk by ({', '.join(scope.target)}) (1, "
     for fact in engine.facts:
         if fact.name in _TEXTS and not fact.labels:

@@ -1,4 +1,4 @@
-"""What the exporter reads: engines, and caches and routers beside them.
+"""The engines whose pages the exporter reads, and the caches and routers that run beside them.
 
 To add one, write its table as a module beside these, put it into `ENGINES`, and add a fixture pair (a page
 and the exposition expected of it) under `tests/fixtures/engines/`.
@@ -15,5 +15,5 @@ ENGINES: tuple[Engine, ...] = (VLLM, SGLANG, TRTLLM, LMCACHE, *ROUTERS)
 
 
 def candidates(name: str) -> list[Engine]:
-    """What a page may be of, by the configuration's word: one engine, or all for `auto`."""
+    """The engines that a page may be from: the one named in the configuration, or all for `auto`."""
     return [engine for engine in ENGINES if name in ("auto", engine.name)]

@@ -1,4 +1,4 @@
-"""What an engine table says: for each of our metrics, the families it may come from and how to read them."""
+"""The types of an engine table: for each of our metrics, the families it may come from, how to read them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,21 +17,21 @@ class Source:
 
     family: str
     where: Where = ()
-    """Accepted values by label; "" accepts series without the label."""
+    """Accepted values by label; "" accepts a series without the label."""
     part: Part = ""
-    """Reads a histogram's `_sum` or `_count` as a counter."""
+    """Read a histogram's `_sum` or `_count` as a counter."""
     minus: "Source | None" = None
-    """Taken off, series by series of the same model and rank; without it there is no value."""
+    """Subtracted, for each model and rank; without it on the page there is no value."""
     plus: "Source | None" = None
-    """Added, series by series of the same model and rank."""
+    """Added, for each model and rank."""
     minus_optional: bool = False
-    """Whether a page may lack the family to take off."""
+    """Whether a page may lack the family to subtract."""
     deprecated: bool = False
-    """Renamed in newer versions: read as the last choice and counted."""
+    """Whether newer versions renamed it: it is read as the last choice, and counted."""
     bare: bool = False
-    """The name stands on the page without the engine's prefix: its web server counts it."""
+    """Whether the name on the page lacks the engine's prefix, as that of its web server does."""
     unranked: bool = False
-    """The first of the engine's rank labels does not say which rank counted."""
+    """Whether the first of the engine's rank labels is not the rank that counted."""
 
 
 def source_names(source: Source, kind: Kind) -> tuple[str, ...]:
@@ -45,81 +45,81 @@ def source_names(source: Source, kind: Kind) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Where one of our metrics comes from: of `sources`, the first that a page has wins; never a sum."""
+    """Where one of our metrics comes from: the first of `sources` on the page, never their sum."""
 
     metric: Metric
     sources: tuple[Source, ...]
     tier: str = ""
     combine: Literal["sum", "max"] = "sum"
-    """How series that differ only in labels we do not keep become one."""
+    """How to merge series that differ only in labels we drop."""
     needed: bool = False
-    """Whether a page without any of the sources counts as missing a family."""
+    """Whether a page with none of the sources is missing a family."""
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """A pair of counters whose increases give the token-weighted hit rate; the first complete one wins."""
+    """A pair of counters whose increases give the token-weighted hit rate; the first complete pair wins."""
 
     name: Literal["prompt", "computed", "lookup"]
     cached: tuple[Source, ...]
     """Summed; all but the first may be missing."""
     prompt: Source
     absent_unless: tuple[Source, ...] = ()
-    """If given, cached tokens that are not on the page are none yet, unless one of these grows."""
+    """If given, an absent cached counter means 0, unless one of these grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something fixed that an engine says of itself: the product of labels of an info family, or a gauge."""
+    """A fact that an engine states: the product of labels of an info family, or the value of a gauge."""
 
     name: Literal[
         "block_size", "hash_algorithm", "cache_dtype", "prefix_caching", "device_tokens", "host_tokens"
     ]
     family: str
     labels: tuple[str, ...] = ()
-    """Empty: the value of the family itself."""
+    """If empty, the fact is the value of the family itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One inference engine, or a cache or router beside it; versions are told by the families on the page."""
+    """One inference engine, or a cache or router beside it, in all its versions."""
 
     name: str
     prefixes: tuple[str, ...]
     rules: tuple[Rule, ...]
     bases: tuple[Basis, ...] = ()
     facts: tuple[Fact, ...] = ()
-    """For each name the first that a page has wins."""
+    """For each name, the first on the page wins."""
     serves: bool = True
-    """Whether it has a prefix cache of its own that can be cold, and by which replicas can be measured."""
+    """Whether it has a prefix cache of its own, so that it can be cold and compared with other replicas."""
     model_labels: tuple[str, ...] = ("model_name",)
     """Labels that name the model, best first."""
     witnesses: tuple[Basis, ...] = ()
-    """More pairs that count the same as `bases` by other ways: where one moves, none may stand still."""
+    """Pairs that count the same as `bases` in another way: if one grows, the others must grow too."""
     cache_resets: tuple[Source, ...] = ()
-    """Calls that emptied the prefix cache."""
+    """Counters of calls that emptied the prefix cache."""
     prefill_tokens: tuple[Source, ...] = ()
-    """Prompt tokens computed in the time that ENGINE_PREFILL_SECONDS counts."""
+    """Prompt tokens that were computed in the time that ENGINE_PREFILL_SECONDS counts."""
     rank_labels: tuple[str, ...] = ()
-    """Labels that tell the data-parallel ranks (or merged workers) of one page apart."""
+    """Labels that distinguish the data-parallel ranks (or merged workers) on one page."""
     merged_label: str = ""
     """The rank label that holds the address of each engine whose page was merged into this one."""
     sole_rank_is_none: bool = False
-    """Some families of a page without data parallelism carry a rank all the same: then it means nothing."""
+    """Whether a rank means nothing if it is the only one: some families have one without data parallelism."""
     twin_labels: tuple[str, ...] = ()
-    """Labels of ranks that do the same work together: only the lowest is read."""
+    """Labels of ranks that share the same work, of which only the lowest is read."""
     foreign_labels: tuple[str, ...] = ()
-    """Series with one of these are copies that a router re-exports under the engine's names."""
+    """Labels that mark copies of the engine's series, re-exported by a router."""
     own_label: str = ""
     """If given, only series with this label are its own: it shares its prefix with an engine."""
     process_families: tuple[str, ...] = ()
-    """Gauges that multi-process mode marks with the process's `pid`: a second one there is a restart."""
+    """Gauges with a label `pid` in multi-process mode: a second pid means a restart."""
     alive_families: tuple[str, ...] = ()
-    """If given, needed families count as missing only on pages that have one of these."""
+    """If given, needed families count as missing only on a page that has one of these."""
     default_block_size: int = 1
 
     def families(self) -> frozenset[str]:
-        """All families the table names, without prefix."""
+        """All families that the table names, without prefix."""
         facts = {fact.family for fact in self.facts}
         return frozenset(s.family for s in self.sources()) | facts | set(self.process_families)
 

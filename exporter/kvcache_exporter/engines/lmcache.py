@@ -1,8 +1,8 @@
-"""LMCache: pages of its own, and its families inside vLLM's page.
+"""LMCache: its own pages, and its families on vLLM's page.
 
 Names are those of LMCache's docs/source/production/observability/metrics.rst at 3e65c70a (in-process mode).
 Every tensor-parallel worker moves its slice of the same tokens, so one worker is read. Its tiers (memory,
-disk, remote) count bytes only; tokens come from "remote": what vLLM calls whatever a connector brings.
+disk, remote) count bytes only; tokens are of tier `remote`, vLLM's name for whatever a connector loads.
 """
 
 from kvcache_exporter import catalogue as c
@@ -12,7 +12,7 @@ WORKER = "worker_id"
 
 
 def beside_the_engine(prefix: str = "", *, bare: bool = False) -> tuple[Rule, ...]:
-    """What LMCache adds to any page; `bare` names stand beside those of another engine's prefix."""
+    """The rules for LMCache's families on any page; `bare` if the page has another engine's prefix."""
 
     def source(family: str) -> tuple[Source, ...]:
         return (Source(prefix + family, bare=bare),)

@@ -1,7 +1,7 @@
-"""What our plugin adds to an engine's page: request metrics under the catalogue's own names.
+"""The request metrics that our plugin adds to an engine's page, under the catalogue's own names.
 
-They have the engine's labels (`model_name`, `engine`) and the label, if any, that the catalogue's metric has
-beside REQ.
+They have the engine's labels (`model_name`, `engine`) and, if the catalogue's metric has a label besides REQ,
+that one.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from kvcache_exporter.model import OUTCOMES
 
 
 class RequestFamily(NamedTuple):
-    """One of the catalogue's metrics, at one value of its own label ("" if it has none beside REQ)."""
+    """One of the catalogue's metrics, at one value of its label besides REQ ("" if it has none)."""
 
     metric: Metric
     source: Source
@@ -56,4 +56,4 @@ PLUGIN = Engine(
     bases=(),
     facts=(),
 )
-"""No engine that a page could be recognised as: only names and how to read them."""
+"""Not an engine that a page could be from, only names and how to read them."""

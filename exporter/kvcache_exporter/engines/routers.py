@@ -1,4 +1,4 @@
-"""Routers: what they expected in the workers' caches, what was delivered, whom they chose.
+"""Routers: the hits they predicted, the hits that workers delivered, and the workers they chose.
 
 Sources: Dynamo's metrics catalogue (docs.nvidia.com/dynamo, v1.6); llm-d-router's docs/metrics.md at
 02d6c2ee; sglang-router 0.3.2 as recorded, and up to 0.2.4 SGLang's docs on the router; production-stack's
@@ -26,7 +26,7 @@ LLM_D = Engine(
     name="llm-d",
     prefixes=("llm_d_epp_",),
     model_labels=("target_model_name", "model_name"),
-    # Requests know the endpoint that was chosen, predictions the index that made them.
+    # Requests are labelled with the chosen endpoint, predictions with the index that made them.
     rank_labels=("endpoint_name", "plugin_name"),
     twin_labels=("producer_name",),
     serves=False,

@@ -1,8 +1,8 @@
 """SGLang, 0.4.6 to 0.5.23.
 
-Labelled counters appear on the page only once they are used, and the two sides of the hit rate never carry
-the same labels (`is_streaming`, `cache_source`), so each side is summed before it is divided. The engine's
-own `cache_hit_rate` is the last batch's and is never read.
+Labelled counters appear on the page only once they are used, and the two counters of the hit rate have
+different labels (`is_streaming`, `cache_source`), so each is summed before they are divided. The engine's own
+`cache_hit_rate` is that of the last batch and is never read.
 """
 
 from kvcache_exporter import catalogue as c

@@ -1,8 +1,8 @@
-"""TensorRT-LLM: `trtllm-serve`'s /prometheus/metrics, and Dynamo's pass-through of it.
+"""TensorRT-LLM: /prometheus/metrics of `trtllm-serve`, also as passed on by Dynamo.
 
-Names are those of `tensorrt_llm/metrics/collector.py` at 050f80de. Counters of requests need
-`return_perf_metrics`; version 1.1 has no cached tokens, only the newer ones count them, and blocks besides.
-`kv_cache_hit_rate` and `kv_cache_iter_reuse_rate` are gauges of the engine's own making and never read.
+Names are those of `tensorrt_llm/metrics/collector.py` at 050f80de. Request counters need
+`return_perf_metrics`. Version 1.1 does not count cached tokens; newer ones count them, and blocks as well.
+The gauges `kv_cache_hit_rate` and `kv_cache_iter_reuse_rate` are ratios over unknown times and never read.
 """
 
 from kvcache_exporter import catalogue as c
@@ -15,7 +15,7 @@ _LOOKED_UP = Source("kv_cache_missed_blocks", plus=_REUSED)
 
 
 def _from_tier(name: str) -> Source:
-    """Two levels backed by the same memory (a hot and a cold one) are one tier."""
+    """Cached tokens of one tier; two levels in the same memory (hot and cold) are one tier."""
     return Source("prompt_cache_hit_tokens", (("cache_tier", (name,)),))
 
 
@@ -39,7 +39,7 @@ TRTLLM = Engine(
     ),
     bases=(
         Basis("prompt", (_CACHED,), _PROMPT),
-        # In blocks: the ratio is the same, and nothing else is made of them.
+        # In blocks, which is fine: only their ratio is used.
         Basis("lookup", (_REUSED,), _LOOKED_UP),
     ),
     facts=(Fact("block_size", "kv_cache_tokens_per_block"),),

@@ -1,9 +1,9 @@
-"""vLLM, 0.8.5 to 0.32: V0 and V1, both generations of names.
+"""vLLM, 0.8.5 to 0.32: engines V0 and V1, old and new names.
 
-Prompt and cached tokens are counted once per request at its first token (0.16 and newer). Lookups
-(`prefix_cache_queries`) were counted again at every scheduling attempt up to 0.26. NIXL (0.11.2) and the
-offloading connector (0.16, other names from 0.24) count bytes, as in the sources of vLLM's KV connectors.
-LMCache adds families of its own.
+Prompt and cached tokens are counted once per request, at its first token (0.16 and newer). Up to 0.26,
+lookups (`prefix_cache_queries`) are counted again at every scheduling attempt. NIXL (0.11.2) and the
+offloading connector (0.16, with other names from 0.24) count bytes; their names are from the sources of
+vLLM's KV connectors. LMCache adds its own families.
 """
 
 from kvcache_exporter import catalogue as c
@@ -13,7 +13,7 @@ from kvcache_exporter.engines.base import Basis, Engine, Fact, Rule, Source
 _COMPUTED = Source("request_prefill_kv_computed_tokens", part="sum")
 _REQUEST_PROMPT = Source("request_prompt_tokens", part="sum")
 _CACHED_OF_FINISHED = Source("request_prompt_tokens", part="sum", minus=_COMPUTED)
-# 0.16 to 0.19 count a fully cached prompt's forced last token both as hit and as recomputed.
+# 0.16 to 0.19 count the last token of a fully cached prompt both as a hit and as recomputed.
 _LOCAL_HITS = Source(
     "prompt_tokens_by_source",
     (("source", ("local_cache_hit",)),),
@@ -32,7 +32,7 @@ def _by_source(*values: str) -> Source:
 
 
 def _offload(direction: str, *values: str) -> tuple[Source, ...]:
-    """The offloading connector's bytes of one direction, by its own family from 0.24 on."""
+    """Bytes that the offloading connector moved in one direction, a family of their own from 0.24 on."""
     return (
         Source(f"kv_offload_{direction}_bytes"),
         Source("kv_offload_total_bytes", (("transfer_type", values),)),
@@ -109,7 +109,7 @@ VLLM = Engine(
         Fact("device_tokens", "cache_config_info", ("num_gpu_blocks", "block_size")),
         Fact("host_tokens", "cache_config_info", ("num_cpu_blocks", "block_size")),
     ),
-    # What FastAPI counts of the development endpoint; up to 0.25 it answers 200 even while blocks are held.
+    # FastAPI's count of calls of the development endpoint; up to 0.25 it answers 200 even if it did nothing.
     cache_resets=(
         Source("http_requests", (("handler", ("/reset_prefix_cache",)), ("status", ("2xx",))), bare=True),
     ),

@@ -1,1 +1,1 @@
-"""KV events: what engines publish of every block they store and remove, counted per target."""
+"""KV events: engines publish every block that they store or remove; counted per target."""

@@ -1,8 +1,8 @@
-"""Which blocks a cache holds and which it lost, by their hashes, within a fixed number of entries.
+"""An index of the blocks that a cache holds and has lost, by hash, in bounded memory.
 
-Up to `limit` entries everything is exact. Beyond it only hashes of a sample are followed, one in 2, 4, 8;
-what was removed is thinned first, since that only grows, and what is resident only when it fills the limit
-itself. Estimates weigh each followed block by the hashes it stands for.
+Up to `limit` entries everything is exact. Beyond that, only a sample of hashes is followed: one in 2, 4, 8
+and so on. Removed hashes are thinned first, since they only grow in number, and resident ones only if they
+alone fill the limit. Estimates multiply each followed block by the hashes it stands for.
 """
 
 from bisect import bisect_left
@@ -22,10 +22,10 @@ DELAY_EDGES = (
 _INTEGERS = {int}
 _SPREAD = 0x9E3779B97F4A7C15
 _OFFSET = 0x632BE59BD9B4E019
-"""Or 0 and -1 would be in every sample, and a full memory of them could not be thinned."""
+"""Without it, 0 and -1 would be in every sample, and many of them could not be thinned."""
 _BITS = 2**64 - 1
 _SPARSEST = 64
-"""One removed hash in so many is the thinnest sample; then the oldest are forgotten instead."""
+"""The thinnest sample is one removed hash in this many; after that, the oldest are forgotten instead."""
 
 
 class Tier:
@@ -34,13 +34,13 @@ class Tier:
     def __init__(self) -> None:
         self.live: set[int] = set()
         self.again: dict[int, int] = {}
-        """How often a live hash was stored beyond the first time; engines do that to a few."""
+        """How often a live hash was stored again; engines do that to a few."""
 
     def __len__(self) -> int:
         return len(self.live) + len(self.again)
 
     def store(self, keys: Sequence[int]) -> Iterable[int]:
-        """Those that were not live before."""
+        """Store hashes; returns those that were not live before."""
         fresh = set(keys) - self.live
         if len(fresh) < len(keys):
             for key, count in Counter(keys).items():
@@ -50,20 +50,20 @@ class Tier:
         return fresh
 
     def remove(self, keys: Sequence[int]) -> Sequence[int]:
-        """Those that are no longer live; also those that never were, whose storing was not seen."""
+        """Remove hashes; returns those that are no longer live, also if their storing was not seen."""
         if self.again and not self.again.keys().isdisjoint(keys):
             keys = [key for key in keys if not self._release(key)]
         self.live.difference_update(keys)
         return keys
 
     def thin(self, one_in: int) -> None:
-        """Keep the hashes of the sample only, in place: a copy would need the most memory where it lacks."""
+        """Keep only hashes of the sample; in place, as a copy would need memory when it is scarcest."""
         self.live.difference_update([key for key in self.live if not sampled(key, one_in)])
         for key in self.again.keys() - self.live:
             del self.again[key]
 
     def _release(self, key: int) -> bool:
-        """Whether it stays live, having been stored more often than removed."""
+        """Whether the hash stays live, as it was stored more often than removed."""
         count = self.again.get(key, 0)
         if count > 1:
             self.again[key] = count - 1
@@ -73,23 +73,23 @@ class Tier:
 
 
 class BlockIndex:
-    """Follows the blocks of one engine rank; `limit` is the most entries kept, at least 4."""
+    """Follows the blocks of one engine rank in at most `limit` entries (at least 4)."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._tiers: dict[str, Tier] = {}
         self._gone: dict[int, float] = {}
-        """When each hash that is no longer on the device was removed, about oldest first."""
+        """Removal times of hashes that are no longer on the device, roughly oldest first."""
         self._one_in = 1
         self._gone_one_in = 1
         self.counting = True
-        """Whether blocks stored again are counted; what is learned from the past is not."""
+        """Whether blocks stored again are counted; not while old batches are replayed."""
         self.rewarmed = 0
         self._delays = [0] * (len(DELAY_EDGES) + 1)
         self._delay_sum = 0.0
 
     def store(self, hashes: Sequence[Hash], tier: str, moment: float, group: int = 0) -> None:
-        """`moment`: Unix seconds; `group`: blocks of different groups are told apart."""
+        """`moment` is in Unix seconds; equal hashes of different `group`s are different blocks."""
         fresh = self._tier(tier).store(self._keys(hashes, group))
         if tier == DEVICE:
             gone = self._gone
@@ -107,7 +107,7 @@ class BlockIndex:
         self._fit()
 
     def forget(self) -> None:
-        """The cache was cleared or is another one: nothing is resident, nothing can be stored again."""
+        """The cache was cleared or replaced: nothing is resident, and nothing can be re-warmed."""
         self._tiers.clear()
         self._gone.clear()
         self._one_in = self._gone_one_in = 1
@@ -142,7 +142,7 @@ class BlockIndex:
         return tier
 
     def _keys(self, hashes: Sequence[Hash], group: int) -> Sequence[int]:
-        """Integers of 64 bits, so that an entry's size does not depend on what the engine sends."""
+        """Hashes as 64-bit integers, so that the size of an entry does not depend on the engine."""
         keys = cast("Sequence[int]", hashes)
         if not _INTEGERS.issuperset(map(type, hashes)):
             keys = [key if type(key) is int else hash(key) for key in hashes]
@@ -175,7 +175,7 @@ class BlockIndex:
             del self._gone[key]
 
     def _thin_live(self) -> None:
-        """Removed hashes stay a part of the resident sample: of others it is unknown if they are live."""
+        """Thin removed hashes with them, as it is unknown whether hashes outside the sample are live."""
         self._one_in *= 2
         for tier in self._tiers.values():
             tier.thin(self._one_in)
@@ -184,5 +184,5 @@ class BlockIndex:
 
 
 def sampled(key: int, one_in: int) -> bool:
-    """Whether a hash is in the sample of one in so many, a power of 2; none is in every sample."""
+    """Whether a hash belongs to the sample of one in `one_in`, a power of 2."""
     return not (((key ^ key >> 29) + _OFFSET) * _SPREAD >> 40) & (one_in - 1)

@@ -1,4 +1,4 @@
-"""Counts of one engine rank: events, blocks stored and evicted by tier, and what the block index says."""
+"""Counters of one engine rank: events, blocks stored and evicted by tier, and its block index."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ _MEDIUM_LENGTH = 16
 
 
 class RankLedger:
-    """One thread adds and takes samples. Payloads are decoded here and nothing of them but counts is kept."""
+    """For one thread. Payloads are decoded here, and only counts and hashes of blocks are kept."""
 
     def __init__(self, limit: int) -> None:
         self.events: Counter[str] = Counter()
@@ -23,11 +23,11 @@ class RankLedger:
         self.removed: Counter[str] = Counter()
         self.index = BlockIndex(limit)
         self.started = False
-        """Whether any batch has been read: before that nothing is known of the cache."""
+        """Whether a batch has been read; before that, nothing is known about the cache."""
         self._decoder = BatchDecoder()
 
     def add(self, payload: bytes) -> bool:
-        """Counts a batch and follows its blocks; False if it could not be read at all."""
+        """Count a batch and follow its blocks; False if it cannot be read at all."""
         batch = self._decoder.decode(payload)
         if batch is None:
             self.reject()
@@ -38,7 +38,7 @@ class RankLedger:
         return True
 
     def learn(self, payload: bytes) -> None:
-        """Follows the blocks of a batch from before this ledger began, without counting it."""
+        """Follow the blocks of a batch from before this ledger began, without counting it."""
         batch = self._decoder.decode(payload)
         if batch is not None:
             self.index.counting = False
@@ -52,7 +52,7 @@ class RankLedger:
         self.index.forget()
 
     def samples(self, labels: tuple[str, str, str, str]) -> Iterator[Sample]:
-        """`labels`: values of catalogue.ENG; what is counted per target is left to the source."""
+        """Samples per rank, where `labels` holds the values of ENG; the source adds those per target."""
         for tier in {DEVICE, *self.stored, *self.removed}:
             yield Sample(c.STORED_BLOCKS, (*labels, tier), float(self.stored[tier]))
             yield Sample(c.EVICTED_BLOCKS, (*labels, tier), float(self.removed[tier]))
@@ -80,9 +80,9 @@ class RankLedger:
 
 
 def runs(events: Sequence[Event]) -> Iterator[tuple[Event, int, list[Hash]]]:
-    """Neighbours of one kind, medium and group as one: the first, how many they are, and all their hashes.
+    """Merges neighbouring events of the same kind, medium and group: the first, their number, all hashes.
 
-    vLLM sends an event for each block it removes, and one step for many is what makes this fast.
+    vLLM sends one event per removed block; handling many in one step makes this fast.
     """
     if not events:
         return
@@ -99,7 +99,7 @@ def runs(events: Sequence[Event]) -> Iterator[tuple[Event, int, list[Hash]]]:
 
 
 def tier_of(medium: str | None) -> str:
-    """A medium nobody has named yet is farther away than those known here."""
+    """The tier of a medium; an unknown medium counts as remote."""
     return _tier(medium[:_MEDIUM_LENGTH]) if medium else DEVICE
 
 

@@ -1,4 +1,4 @@
-"""Asks a publisher for batches it has sent before, from the buffer it keeps for that."""
+"""Requests missed batches from the buffer that a publisher keeps for replay."""
 
 import time
 from collections.abc import Iterator
@@ -9,21 +9,21 @@ import zmq
 from kvcache_exporter.events.sockets import prepared
 
 _ANSWER_SECONDS = 2.0
-"""Publishers look for requests between two batches, at the latest after a tenth of a second."""
+"""A publisher answers between two batches, within a tenth of a second at most."""
 _TOTAL_SECONDS = 10.0
 _PAUSE_SECONDS = 10.0
-"""After a request that got no answer, so that a lost replay port does not hold up the live batches."""
+"""After an unanswered request, so that a dead replay port does not delay live batches."""
 
 
 class Replay:
-    """One publisher's replay endpoint; without one, nothing can be had."""
+    """One publisher's replay endpoint; without one, nothing is replayed."""
 
     def __init__(self, context: zmq.Context[Any], endpoint: str | None) -> None:
         self._context, self._endpoint = context, endpoint
         self._silent_until = 0.0
 
     def between(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Sequence numbers from `first` to before `end` with their payloads, in order, as far as kept."""
+        """Pairs of sequence number and payload from `first` to before `end`, as far as they are kept."""
         if self._endpoint is None or time.monotonic() < self._silent_until:
             return
         with prepared(self._context, zmq.DEALER) as dealer:
@@ -37,7 +37,7 @@ class Replay:
                     yield number, payload
 
     def _answers(self, dealer: zmq.Socket[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Up to the end marker; answers are `["", number, payload]`, later with the topic in second place."""
+        """Answers up to the end marker: `["", number, payload]`, in newer versions with the topic second."""
         deadline = time.monotonic() + _TOTAL_SECONDS
         while time.monotonic() < deadline and dealer.poll(int(_ANSWER_SECONDS * 1000)):
             frames = dealer.recv_multipart()

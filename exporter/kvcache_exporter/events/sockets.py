@@ -1,4 +1,4 @@
-"""ZeroMQ sockets that reconnect by themselves, notice dead peers and take no frame of any size."""
+"""ZeroMQ sockets that reconnect, notice dead peers and bound the size of frames."""
 
 from functools import cache
 from typing import Any
@@ -8,19 +8,19 @@ import zmq
 _MAX_SOCKETS = 16_384
 _MAX_FRAME_BYTES = 16 << 20
 _QUEUED_MESSAGES = 10_000
-"""As many as the engines keep for replay."""
+"""As many as engines keep for replay."""
 
 
 @cache
 def shared_context() -> zmq.Context[Any]:
-    """One for all sources: each context has threads of its own."""
+    """One context for all sources, as each has its own threads."""
     context = zmq.Context()
     context.set(zmq.MAX_SOCKETS, _MAX_SOCKETS)
     return context
 
 
 def prepared(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
-    """Not yet bound or connected: limits set later would not hold for what is already connected."""
+    """A socket that is not bound or connected yet: limits apply only to later connections."""
     socket: zmq.Socket[bytes] = context.socket(kind)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.RCVHWM, _QUEUED_MESSAGES)

@@ -24,14 +24,14 @@ _PUBLISH_SECONDS = 1.0
 _POLL_MILLISECONDS = 500
 _RETRY_SECONDS = 1.0
 _FEWEST_BLOCKS = 1_000
-"""Followed per rank, however many ranks share the limit."""
+"""Blocks followed per rank at least, however many ranks share the limit."""
 _MESSAGES_PER_TURN = 200
-"""Of one rank, before the others have their turn."""
+"""Messages read from one rank before the others get a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventOptions:
-    """What the configuration says of one source."""
+    """The configuration of one source."""
 
     target: str
     endpoint: str
@@ -44,7 +44,7 @@ class EventOptions:
 
 
 class EventSource:
-    """Reads in a thread of its own from `start` to `stop`; `block` may be read by any."""
+    """Reads in its own thread between `start` and `stop`; any thread may read `block`."""
 
     def __init__(self, options: EventOptions) -> None:
         self.name = options.target
@@ -65,7 +65,7 @@ class EventSource:
 
     @property
     def cleared(self) -> int:
-        """Times the engine emptied its cache, each rank of which says so itself."""
+        """How often the engine emptied its cache; every rank reports it."""
         return max(ledger.events["cleared"] for ledger in self.ledgers)
 
     def start(self) -> None:
@@ -76,7 +76,7 @@ class EventSource:
         self._stop.set()
 
     def join(self) -> None:
-        """Wait until a stopped source has let go of its sockets."""
+        """Wait until a stopped source has closed its sockets."""
         if self._thread.is_alive():
             self._thread.join(5.0)
 
@@ -115,7 +115,7 @@ class EventSource:
                 published, changed = time.monotonic(), False
 
     def _receive(self, subscription: Subscription, poller: zmq.Poller) -> bool:
-        """Whether there was anything."""
+        """Whether a message was received."""
         taken = subscription.receive(_MESSAGES_PER_TURN)
         if taken < _MESSAGES_PER_TURN and subscription.ended():
             poller.unregister(subscription.close())

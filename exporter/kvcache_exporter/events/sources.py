@@ -1,4 +1,4 @@
-"""The sources of KV events that run; a new configuration replaces those whose settings changed."""
+"""The running sources of KV events; a new configuration replaces those whose settings changed."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,13 +8,13 @@ from kvcache_exporter.exposition import Chunk
 
 
 class EventSources:
-    """`use` and `close` are called by one thread at a time, the others by any."""
+    """`use` and `close` are for one thread at a time, the other methods for any."""
 
     def __init__(self) -> None:
         self._running: dict[EventOptions, EventSource] = {}
 
     def use(self, wanted: Iterable[EventOptions]) -> None:
-        """Run these sources and no others; those that run already go on with what they know."""
+        """Run these sources and no others; those that already run keep their state."""
         wanted = tuple(wanted)
         before = self._running
         _close(source for options, source in before.items() if options not in wanted)
@@ -33,13 +33,13 @@ class EventSources:
         return [source.block for source in self._running.values()]
 
     def cleared(self, target: str) -> int | None:
-        """How often the target's engine emptied its cache since its source began; None without a source."""
+        """How often the target's engine emptied its cache since its source started; None without one."""
         return next((source.cleared for source in self._running.values() if source.name == target), None)
 
 
 def _close(sources: Iterable[EventSource]) -> None:
     stopping = list(sources)
-    # All are told before any is waited for, so that many take no longer than one.
+    # Stop all before waiting for any, so that many take no longer than one.
     for source in stopping:
         source.stop()
     for source in stopping:

@@ -1,8 +1,8 @@
-"""One publisher's stream of batches in order: gaps are filled by replay or counted, restarts are seen.
+"""Puts one publisher's batches in order: fills gaps by replay or counts them, and notices restarts.
 
-A publisher numbers its batches from 0. A number that goes back is another life of the engine, whose cache has
-nothing to do with the one before. A restart can also hide in a gap, so the last batch that was read is asked
-for again with the missing ones: if it is not the same, neither is the engine.
+A publisher numbers its batches from 0, so a number that goes back means that the engine has restarted with an
+empty cache. A restart can also hide in a gap, so the last batch that was read is requested again along with
+the missing ones: if it differs, the engine has restarted.
 """
 
 import time
@@ -14,7 +14,7 @@ from kvcache_exporter.events.replay import Replay
 from kvcache_exporter.events.sockets import prepared
 
 _LEAP = 1 << 32
-"""More batches than any outage hides: such a step is another sequence, not a gap."""
+"""More batches than any outage can miss: a larger step is another sequence, not a gap."""
 _REOPEN_SECONDS = 1.0
 _ENDED = (
     zmq.EVENT_DISCONNECTED
@@ -25,7 +25,7 @@ _ENDED = (
 
 
 class Sink(Protocol):
-    """What batches are handed to."""
+    """Receives the batches."""
 
     lost: int
 
@@ -34,15 +34,15 @@ class Sink(Protocol):
         ...
 
     def learn(self, payload: bytes) -> None:
-        """A batch from before the first one that is counted."""
+        """Take a batch from before the first one that is counted."""
         ...
 
     def reject(self) -> None:
-        """Count a message that is no batch."""
+        """Count a message that is not a batch."""
         ...
 
     def forget(self) -> None:
-        """The engine started anew."""
+        """The engine has restarted."""
         ...
 
 
@@ -56,7 +56,7 @@ class Stream:
         """A hash of the payload of batch `_last`."""
 
     def accept(self, frames: list[bytes]) -> None:
-        """`frames`: topic, number of 8 bytes, payload."""
+        """Take a message, whose `frames` are the topic, a number of 8 bytes, and the payload."""
         number = int.from_bytes(frames[1], "big", signed=True) if len(frames) == 3 else -1
         if number < 0 or len(frames[1]) != 8:
             self._sink.reject()
@@ -86,7 +86,7 @@ class Stream:
             self._fill(-1, number)
 
     def _fill(self, last: int, number: int) -> None:
-        """Take what is missing between the two; -1 for `last` is the start of a sequence."""
+        """Take the batches between the two numbers; -1 for `last` is the start of a sequence."""
         expected = last + 1
         for found, payload in self._replay.between(max(last, 0), number):
             if found == last:
@@ -101,7 +101,7 @@ class Stream:
 
 
 class Subscription:
-    """A stream and its socket, which can be opened again after a fault: the place in the sequence stays."""
+    """A stream and its socket; the socket can be reopened, and the place in the sequence is kept."""
 
     def __init__(
         self, context: zmq.Context[Any], endpoint: str, topic: str, stream: Stream, *, bind: bool
@@ -113,7 +113,7 @@ class Subscription:
         self._opened = 0.0
 
     def open(self) -> zmq.Socket[bytes]:
-        """Raises zmq.ZMQError if the endpoint cannot be bound or is none."""
+        """Raises zmq.ZMQError if the endpoint is invalid or cannot be bound."""
         self.close()
         socket = self._socket = prepared(self._context, zmq.SUB)
         socket.set(zmq.SUBSCRIBE, self._topic.encode())
@@ -126,7 +126,7 @@ class Subscription:
         return socket
 
     def close(self) -> zmq.Socket[bytes] | None:
-        """The socket that was closed."""
+        """Close the socket and return it."""
         closed, monitor = self._socket, self._monitor
         self._socket = self._monitor = None
         if closed is not None:
@@ -137,7 +137,7 @@ class Subscription:
         return closed
 
     def receive(self, limit: int) -> int:
-        """Take at most `limit` messages that are there; how many it took."""
+        """Take at most `limit` waiting messages; returns how many there were."""
         if self._socket is None:
             return 0
         for taken in range(limit):
@@ -149,10 +149,10 @@ class Subscription:
         return limit
 
     def ended(self) -> bool:
-        """Whether the connection is over and it is time to open another.
+        """Whether the connection has ended and it is time to open another.
 
-        ZeroMQ reconnects by itself only after some ends: never to a peer that has sent too large a frame or
-        anything that is not its protocol.
+        ZeroMQ does not reconnect to a peer that has sent too large a frame or anything else that violates
+        its protocol.
         """
         if self._monitor is None or time.monotonic() - self._opened < _REOPEN_SECONDS:
             return False

@@ -1,4 +1,4 @@
-"""Batches of KV events from bytes: every shape that vLLM and SGLang have published, prompt tokens left out.
+"""Decodes batches of KV events in every form that vLLM and SGLang have published; skips prompt tokens.
 
 A batch is an array `[time, [event, ...], rank?]`. Its events are arrays with the tag first (vLLM up to 0.23,
 SGLang up to 0.5.18) or maps with a `type` (later); hashes are integers or bytes.
@@ -39,7 +39,7 @@ class ClearedMap(Struct, tag="AllBlocksCleared", gc=False):
 
 
 class StoredArray(Struct, tag="BlockStored", array_like=True, gc=False):
-    """Fields before the last needed one must be named; as Raw they are skipped, never decoded."""
+    """Fields before the last one needed must be listed; as Raw they are skipped, not decoded."""
 
     kind: ClassVar[Kind] = "stored"
     block_hashes: list[Hash]
@@ -92,11 +92,11 @@ class Batch(NamedTuple):
     """Unix seconds by the engine's clock."""
     events: Sequence[Event]
     unreadable: int = 0
-    """Events of the batch that are of no known kind or damaged."""
+    """Events of the batch that are damaged or of an unknown kind."""
 
 
 class BatchDecoder:
-    """Decodes one publisher's batches; remembers the encoding of the last one, as it hardly ever changes."""
+    """Decodes one publisher's batches; tries the encoding of the last one first, as it rarely changes."""
 
     def __init__(self) -> None:
         self._batches: list[Decoder[MapBatch] | Decoder[ArrayBatch]] = [
@@ -110,7 +110,7 @@ class BatchDecoder:
         self._loose = Decoder(LooseBatch)
 
     def decode(self, payload: bytes) -> Batch | None:
-        """None if the bytes are no batch at all."""
+        """None if the bytes are not a batch."""
         for decoder in self._batches:
             try:
                 found = decoder.decode(payload)

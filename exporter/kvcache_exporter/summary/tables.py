@@ -150,7 +150,7 @@ def data_quality(
 ) -> schema.DataQuality:
     totals = {reason: sum(view.collector.anomalies[reason] for view in views) for reason in c.ANOMALY_REASONS}
     down = [
-        schema.DownTarget(target=view.name, error=view.collector.last_error or "not asked yet")
+        schema.DownTarget(target=view.name, error=view.collector.last_error or "not scraped yet")
         for view in views
         if not view.up
     ]
