@@ -145,7 +145,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "error"),
         [
-            (["dashboards", "--direct"], "--direct: only rules"),
+            (["dashboards", "--direct"], "--direct: applies to rules only"),
             (["rules", "--set", "target_label=pod"], "--set: target_label: unknown parameter"),
             (["rules", "--direct", "--set", "engines=vlm"], "--set: engines: no table for vlm; there are"),
             (["rules", "--direct", "--set", "target_label="], "--set: target_label: name at least one"),
@@ -158,7 +158,7 @@ class TestCommand:
         self, arguments: list[str], error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["generate", *arguments, "--out", str(tmp_path / "out")]) == 2
-        assert capsys.readouterr().err.startswith(error)
+        assert capsys.readouterr().err.startswith(f"kvcache-exporter: {error}")
         assert not (tmp_path / "out").exists()
 
     def test_publish_brings_them_too(self, tmp_path: Path) -> None:
