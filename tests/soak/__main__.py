@@ -68,7 +68,7 @@ class Soak:
         self._settle()
         problems = [*self._watcher.problems, *self._account(), *self._memory(steady, seconds / 4)]
         self._close()
-        return problems
+        return [*problems, *self._exporter.problems]
 
     def report(self) -> str:
         watcher, memory = self._watcher, [size for _, size in self._watcher.memory]

@@ -23,6 +23,7 @@ class Exporter:
         self.log = folder / "exporter.log"
         self.port = port
         self.lives = 0
+        self.problems: list[str] = []
         self.has_clock = _CLOCK is not None
         self._clock = folder / "clock"
         self.set_clock(0)
@@ -58,7 +59,12 @@ class Exporter:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
         self._process.send_signal(number)
-        self._process.wait(30)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.problems.append(f"life {self.lives} did not end within 30 s of {number.name}")
+            self._process.kill()
+            self._process.wait()
 
     def send(self, number: signal.Signals) -> None:
         assert self._process is not None
