@@ -74,10 +74,49 @@ def test_replay_counts_the_logs_beside_the_pages(capsys: pytest.CaptureFixture[s
 
 def test_replay_cold_sets_each_cold_start_against_warm_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(RECORDINGS / "vllm-0.32.0"), "--cold"]) == 0
-    _, first, emptied, second = capsys.readouterr().out.splitlines()
-    assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:11:07  first seen +not yet", first)
-    assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:14:03  cache reset +not yet", emptied)
+    _, first, emptied, second, _ = capsys.readouterr().out.splitlines()
+    assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:11:07  first seen +over 176 s ", first)
+    assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:14:03  cache reset +over 53 s ", emptied)
     assert re.match(r"vllm-0\.32\.0 +2026-11-29 11:14:55  start time +\d+ s +89\.7 % +98\.7 %", second)
+
+
+def _restarting(number: int) -> bytes:
+    """A process of its own: each has served more than the one before, all of it in two seconds each."""
+    ttft = b'vllm:time_to_first_token_seconds_%b{model_name="m"%b} %d\n'
+    buckets = [(b"bucket", b',le="2.0"'), (b"bucket", b',le="+Inf"'), (b"count", b""), (b"sum", b"")]
+    return b"process_start_time_seconds %d\n" % (1_795_950_000 + 60 * number) + b"".join(
+        ttft % (part, labels, number + 1) for part, labels in buckets
+    )
+
+
+def test_replay_cold_shows_every_restart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """More than the exporter remembers, of engines whose counters are above their old values at once."""
+    for number in range(30):
+        page = tmp_path / f"{number:03}_crash-loop_{1_795_950_030 + 60 * number}.prom"
+        page.write_bytes(_restarting(number))
+    assert main(["replay", str(tmp_path), "--cold"]) == 0
+    _, *rows, _ = capsys.readouterr().out.splitlines()
+    assert len(rows) == 30
+    assert sum("  start time  " in row and "  over 60 s" in row for row in rows) == 28
+    assert all(re.search(r" 2 s +- +2 s +- ", row) for row in rows)
+
+
+def test_replay_measures_the_replicas_of_one_folder_by_each_other(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A replica that has just started has no past of its own."""
+    page = (
+        b'vllm:prompt_tokens_total{model_name="m"} %d\nvllm:prompt_tokens_cached_total{model_name="m"} %d\n'
+    )
+    for name, base in (("a", 1_000_000), ("new", 0)):
+        (tmp_path / name).mkdir()
+        for minute in range(4):
+            tokens = base + 10_000 * minute
+            path = tmp_path / name / f"{minute}_{1_795_950_000 + 60 * minute}.prom"
+            path.write_bytes(page % (tokens, tokens // 2))
+    assert main(["replay", str(tmp_path), "--cold"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("new")]
+    assert re.match(r"new +\S+ \S+ +first seen +60 s", row)
 
 
 def test_inspect_prints_an_exposition_and_what_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:

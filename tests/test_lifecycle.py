@@ -30,7 +30,7 @@ def signs(
     model: str = "m",
     untouched: bool = False,
 ) -> Signs:
-    return Signs(start, went_back, pids or {}, frozenset([model]), untouched)
+    return Signs(start, went_back, pids or {}, frozenset([model]), {"requests": 0.0 if untouched else 1.0})
 
 
 def replayed(name: str) -> TargetCollector:

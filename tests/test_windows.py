@@ -1,6 +1,10 @@
-"""Windows against a naive model: any sequence of increments, resets, gaps, missing and vanishing series."""
+"""Windows against a naive model: any sequence of increments, resets, gaps, missing and vanishing series.
+
+Restarts that are known of, at which counters may stand above where they were, and a clock that goes back.
+"""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -12,86 +16,101 @@ SERIES = ("a", "b", "c")
 WINDOW = 60.0
 
 
+class Recorded(NamedTuple):
+    """One page; `at` is the clock's time, which may have gone back since the page before."""
+
+    at: float
+    passed: float
+    """Seconds that have really passed since the first page, but for those that the clock went back."""
+    values: dict[str, float]
+    restarted: frozenset[str] = frozenset()
+    """Series that are known to have begun at zero since the page before."""
+
+
 @dataclass
 class Model:
     """Replays every page from the start, one series at a time, in the plainest way."""
 
-    pages: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+    pages: list[Recorded] = field(default_factory=list)
 
-    def events(self, name: str) -> list[tuple[float, float]]:
-        """(time, counted since the page before) for one series."""
-        found: list[tuple[float, float]] = []
-        for number, (at, page) in enumerate(self.pages):
-            if name in page:
-                value, before = page[name], self._last_before(name, number)
-                if before is None:
-                    found.append((at, value if number else 0.0))
-                else:
-                    found.append((at, value - before if value >= before else value))
+    def counted(self, name: str) -> list[tuple[int, float]]:
+        """(number of the page, counted since the page before) for one series."""
+        found: list[tuple[int, float]] = []
+        last: float | None = None
+        for number, page in enumerate(self.pages):
+            if last is not None and name in page.restarted:
+                last = 0.0
+            if (value := page.values.get(name)) is None:
+                continue
+            if last is None:
+                found.append((number, value if number else 0.0))
+            else:
+                found.append((number, value - last if value >= last else value))
+            last = value
         return found
 
-    def _last_before(self, name: str, number: int) -> float | None:
-        """The value a series is compared with: its last one, or zero if another one was reset since."""
-        last: float | None = None
-        for earlier in range(number):
-            page = self.pages[earlier][1]
-            reset = any(v < (self._last_before(o, earlier) or 0) for o, v in page.items())
-            if name in page:
-                last = page[name]
-            elif reset and last is not None:
-                last = 0.0
-        return last
+    def increase(self, name: str, base: int) -> float:
+        return sum(amount for number, amount in self.counted(name) if number > base)
 
-    def increase(self, name: str, base: float) -> float:
-        return sum(amount for at, amount in self.events(name) if at > base)
-
-    def base(self, window: float) -> float | None:
-        if len(self.pages) < 2:
-            return None
-        now = self.pages[-1][0]
-        older = [at for at, _ in self.pages if at <= now - window]
-        base = older[-1] if older else self.pages[0][0]
-        return base if 0 < now - base <= 2 * window else None
+    def base(self, window: float) -> int | None:
+        """The number of the page at which the window begins."""
+        now = self.pages[-1].passed
+        older = [number for number, page in enumerate(self.pages) if page.passed <= now - window]
+        base = older[-1] if older else 0
+        return base if 0 < now - self.pages[base].passed <= 2 * window else None
 
 
 @st.composite
-def recordings(draw: st.DrawFn) -> list[tuple[float, dict[str, float]]]:
-    at = 1000.0
+def recordings(draw: st.DrawFn) -> list[Recorded]:
+    at, passed = 1000.0, 0.0
     values = dict.fromkeys(SERIES, 0.0)
-    pages: list[tuple[float, dict[str, float]]] = []
+    pages: list[Recorded] = []
     for _ in range(draw(st.integers(1, 9))):
-        at += draw(st.sampled_from([1.0, 5.0, 15.0, 20.0, 40.0, 61.0, 150.0]))
-        page = {}
+        step = draw(st.sampled_from([1.0, 5.0, 15.0, 20.0, 40.0, 61.0, 150.0, -10.0, -3600.0]))
+        at, passed = at + step, passed + max(step, 0.0)
+        page, restarted = {}, set()
         for name in SERIES:
-            if draw(st.integers(0, 9)) == 0:
+            reset = draw(st.integers(0, 9))
+            if reset < 2:
                 values[name] = 0.0
+            if reset == 1:
+                restarted.add(name)
             values[name] += draw(st.integers(0, 50))
             if draw(st.integers(0, 4)):
                 page[name] = values[name]
-        pages.append((at, page))
+        pages.append(Recorded(at, passed, page, frozenset(restarted)))
     return pages
 
 
+def take_in(history: History, page: Recorded) -> None:
+    columns = {
+        name: history.column(name) for name in SERIES if name in history._columns or name in page.values
+    }
+    if page.restarted:
+        history.restart(but={column for name, column in columns.items() if name not in page.restarted})
+    history.add(page.at, [(columns[name], value) for name, value in page.values.items()])
+
+
 @given(recordings(), st.sampled_from([5.0, 60.0, 300.0]))
-def test_increases_equal_the_naive_model(pages: list[tuple[float, dict[str, float]]], window: float) -> None:
+def test_increases_equal_the_naive_model(pages: list[Recorded], window: float) -> None:
     history, model = History(300.0), Model()
-    for at, page in pages:
-        history.add(at, [(history.column(name), value) for name, value in page.items()])
-        model.pages.append((at, page))
+    for page in pages:
+        take_in(history, page)
+        model.pages.append(page)
         span, base = history.span(window), model.base(window)
         assert (span is None) == (base is None)
         if span is not None and base is not None:
-            assert span.seconds == at - base
+            assert span.seconds == page.passed - pages[base].passed
             for name in SERIES:
                 if name in history._columns:
                     assert span.increase(Terms((history.column(name),))) == model.increase(name, base)
 
 
 @given(recordings())
-def test_an_increase_is_never_negative(pages: list[tuple[float, dict[str, float]]]) -> None:
+def test_an_increase_is_never_negative(pages: list[Recorded]) -> None:
     history = History(300.0)
-    for at, page in pages:
-        history.add(at, [(history.column(name), value) for name, value in page.items()])
+    for page in pages:
+        take_in(history, page)
         span = history.span(WINDOW)
         if span:
             assert all(span.increase(Terms((column,))) >= 0 for column in range(len(history._last)))

@@ -7,7 +7,7 @@ extrapolated.
 
 from array import array
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 _FORGET_AFTER = 64
@@ -43,6 +43,8 @@ class History:
         self._seen: list[float] = []
         self._total: array[float] = array("d")
         self._rows: deque[Row] = deque()
+        self._behind = 0.0
+        """Seconds by which the clock has gone back since the first page."""
         self.generation = 0
         """Changes when columns are numbered anew."""
 
@@ -62,9 +64,20 @@ class History:
         for column, value in values.items():
             self._last[column] = value
 
-    def add(self, now: float, values: Iterable[tuple[int, float]]) -> frozenset[int]:
-        """Take in one page as pairs of column and raw value; the columns that went back."""
-        back: list[int] = []
+    def gone_back(self, values: Mapping[int, float]) -> frozenset[int]:
+        """Columns whose raw value is below the last one."""
+        return frozenset(column for column, value in values.items() if value < self._last[column])
+
+    def restart(self, but: Container[int] = ()) -> bool:
+        """All columns but these begin at zero before the next page; whether any had counted anything."""
+        counted = [column for column, last in enumerate(self._last) if last > 0.0 and column not in but]
+        for column in counted:
+            self._last[column] = 0.0
+        return bool(counted)
+
+    def add(self, now: float, values: Iterable[tuple[int, float]]) -> None:
+        """Take in one page as pairs of column and raw value."""
+        now = self._moment(now)
         last, total, seen = self._last, self._total, self._seen
         for column, value in values:
             before = last[column]
@@ -73,19 +86,15 @@ class History:
                     total[column] += value - before
             else:
                 total[column] += value
-                back.append(column)
             last[column] = value
             seen[column] = now
-        if back:
-            self._restart_absent(now)
         self._append(now)
-        return frozenset(back)
 
-    def _restart_absent(self, now: float) -> None:
-        """What is not on the page of a restarted engine starts at zero there, too, once it appears again."""
-        for column, seen in enumerate(self._seen):
-            if seen != now:
-                self._last[column] = 0.0
+    def _moment(self, now: float) -> float:
+        """`now` as if the clock never went back, since no window ends before it begins."""
+        if self._rows:
+            self._behind = max(self._behind, self._rows[-1][0] - now)
+        return now + self._behind
 
     def _append(self, now: float) -> None:
         rows = self._rows
@@ -130,6 +139,11 @@ class History:
         base = next((row for row in reversed(self._rows) if row[0] <= now - window), self._rows[0])
         seconds = now - base[0]
         return Span(seconds, base[1], newest) if 0 < seconds <= 2 * window else None
+
+    @property
+    def time_of_last(self) -> float | None:
+        """When the newest page was taken."""
+        return self._rows[-1][0] if self._rows else None
 
     @property
     def time_before_last(self) -> float | None:

@@ -20,6 +20,7 @@ from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.outcome import FullHit
 from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.fleet import Fleet
 from kvcache_exporter.scrape.summary import summarise
 
 _WINDOW = "window"
@@ -53,7 +54,10 @@ def add(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     pages = recorded_pages(arguments.folder)
     windows = {**c.WINDOWS, _WINDOW: arguments.window} if arguments.json else c.WINDOWS
-    collectors = {page.target: TargetCollector(page.target, ENGINES, windows=windows) for page in pages}
+    fleet = Fleet()
+    collectors = {
+        page.target: TargetCollector(page.target, ENGINES, windows=windows, fleet=fleet) for page in pages
+    }
     tables = {name: ColdTable(collector) for name, collector in collectors.items()}
     logs = [RecordedLog(path, arguments.folder) for path in recorded_logs(arguments.folder)]
     for page in pages:

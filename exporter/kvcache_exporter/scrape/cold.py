@@ -1,6 +1,8 @@
 """Tells a target's cold time from its warm time, page by page, and marks its samples with it."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -18,6 +20,7 @@ _COLD_WINDOW = c.WINDOWS["1m"]
 _WARM_WINDOW = c.WINDOWS["5m"]
 _KEEP_SECONDS = 86400.0
 _SERVED = (c.PROMPT_TOKENS, c.ENGINE_REQUESTS)
+_MOST_ABSENT = 100
 FORGET_SECONDS = 7 * _KEEP_SECONDS
 """After how long the state file drops a target that never came back."""
 
@@ -42,6 +45,8 @@ class ColdWatch:
         self._shown: dict[str, Distribution] = {}
         self.life_base: float | None = None
         """When the last page was taken of what came before this life, or before the cache was emptied."""
+        self.beginnings = 0
+        """Times the engine's counters began at zero since the exporter started."""
         self._kept, self._kept_at = b"", 0.0
         self._turned = False
         """Whether the target turned warm on the page observed last."""
@@ -50,11 +55,12 @@ class ColdWatch:
         """Take in the page that `history` has just added."""
         items = list(watched)
         before, restarts = self.lifecycle.phase, self.lifecycle.life.restarts
+        anew = self.lifecycle.begins_at_zero(signs)
         if self.lifecycle.observe(signs, now):
             # A new process's counters hold nothing older; others hold what was served before the reset, too.
             restarted = self.lifecycle.life.restarts > restarts
-            self.life_base = history.time_before_last if restarted else now
-            self._open(before, went_back=signs.went_back)
+            self.life_base = history.time_before_last if restarted else history.time_of_last
+            self._open(before, anew=anew)
         recent = _traffic(items, history.span_since(_COLD_WINDOW, self.life_base))
         longer = _traffic(items, history.span_since(_WARM_WINDOW, self.life_base))
         reference = self._fleet.hit_ratio(signs.models, self._target)
@@ -85,16 +91,19 @@ class ColdWatch:
     def split(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """The same samples, the engine's TTFT by phase; to be called once for each page."""
         phase = self.page_phase
+        keys = set()
         for sample in samples:
             if sample.metric is not c.ENGINE_TTFT or not isinstance(sample.value, Distribution):
                 yield sample
                 continue
             key = msgspec.json.encode(sample.labels[1:-1]).decode()
+            keys.add(key)
             if self._turned:
                 self._splitter.turn(key, sample.value, "cold")
             self._shown[key] = sample.value
             for name, state in self._splitter.split(key, sample.value, phase):
                 yield Sample(sample.metric, (*sample.labels[:-1], name), state)
+        self._forget_absent(keys)
 
     def gone(self) -> None:
         """The target is down or no longer there: its hit rate is no measure for others."""
@@ -102,7 +111,7 @@ class ColdWatch:
 
     def changes(self, now: float, *, again: bool = False) -> bytes | None:
         """Bytes for the state file, if something changed that must survive, once a day, and `again`."""
-        steady = msgspec.structs.replace(self.lifecycle.life, showing=None)
+        steady = msgspec.structs.replace(self.lifecycle.life, showing=None, served={})
         state = msgspec.json.encode(Saved(0.0, steady, self._splitter.splits))
         if not again and state == self._kept and now - self._kept_at < _KEEP_SECONDS:
             return None
@@ -111,7 +120,11 @@ class ColdWatch:
 
     def snapshot(self, now: float) -> bytes:
         """Everything, as `restore` takes it."""
-        return msgspec.json.encode(Saved(now, self.lifecycle.life, self._splitter.splits))
+        # Split where they stand now, so that what they gain while nobody looks is told from the rest.
+        kept = PhaseSplitter(dict(self._splitter.splits))
+        for key, shown in self._shown.items():
+            kept.turn(key, shown, self.lifecycle.phase)
+        return msgspec.json.encode(Saved(now, self.lifecycle.life, kept.splits))
 
     def restore(self, data: bytes) -> None:
         """Take up what `changes` gave; what cannot be read is as if it had never been."""
@@ -120,25 +133,39 @@ class ColdWatch:
         except msgspec.DecodeError:
             return
         self.lifecycle.life, self._splitter = saved.life, PhaseSplitter(saved.splits)
+        self.lifecycle.resumed = True
 
-    def _open(self, before: str, *, went_back: bool) -> None:
-        if went_back:
+    def _open(self, before: Phase, *, anew: bool) -> None:
+        if anew:
+            self.beginnings += 1
             self._splitter.restart()
         else:
             # Counters that go on: what they gain from the last page on belongs to the new, cold life.
             for key, shown in self._shown.items():
-                self._splitter.turn(key, shown, "cold" if before == "cold" else "warm")
+                self._splitter.turn(key, shown, before)
         self._shown.clear()
+
+    def _forget_absent(self, keys: AbstractSet[str]) -> None:
+        """Histograms that are not on the page may come back, but not any number of them is waited for."""
+        known = self._splitter.splits.keys() | self._shown.keys()
+        if len(known) > _MOST_ABSENT + len(keys):
+            for key in known - keys:
+                self._splitter.splits.pop(key, None)
+                self._shown.pop(key, None)
 
 
 def signs(
-    plan: Plan, values: list[float], *, went_back: bool = False, emptied: bool = False, returned: bool = False
+    plan: Plan, values: list[float], *, went_back: bool = False, goes_on: bool = False, returned: bool = False
 ) -> Signs:
     """What a page says about the process behind it; see `Signs` for what it cannot say by itself."""
-    served = [values[i] for s in plan.scalars if s.metric in _SERVED for i in s.terms.plus]
+    served: defaultdict[str, float] = defaultdict(float)
+    for scalar in plan.scalars:
+        if scalar.metric in _SERVED:
+            served[scalar.metric.name] += sum(max(values[i], 0.0) for i in scalar.terms.plus)
     models = frozenset(key.model_name for key in plan.keys if key.model_name)
-    untouched = not any(value > 0 for value in served)
-    return Signs(started(plan, values), went_back, plan.pids, models, untouched, emptied, returned)
+    return Signs(
+        started(plan, values), went_back, plan.pids, models, served, goes_on=goes_on, returned=returned
+    )
 
 
 def started(plan: Plan, values: list[float]) -> float | None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines.base import Engine
@@ -119,24 +120,37 @@ class TargetCollector:
         returned = self._processes.place(counters, start, self._history.generation)
         if returned is not None:
             self._history.rebase(returned)
-        back = self._history.add(now, counters.items())
-        if returned is not None:
+            self._history.add(now, counters.items())
             self.anomalies["alternating"] += 1
             return signs(plan, values, returned=True)
-        self._resets += bool(back)
-        restarted = self._is_restart(back, counters, start)
-        self.anomalies["went_back"] += bool(back) and not restarted
-        return signs(plan, values, went_back=restarted, emptied=self._emptied())
+        back = self._history.gone_back(counters)
+        seen, restarted = self._judged(plan, values, back, counters)
+        reset = bool(back)
+        if self.cold.lifecycle.begins_at_zero(seen):
+            reset |= self._history.restart()
+        elif seen.went_back:
+            self._history.restart(but=counters.keys() - restarted)
+        self._history.add(now, counters.items())
+        self._resets += reset
+        self.anomalies["went_back"] += bool(back) and not seen.went_back
+        return replace(seen, emptied=self._emptied())
 
-    def _is_restart(self, back: frozenset[int], counters: Mapping[int, float], start: float | None) -> bool:
-        """Whether counters went back as at a restart: most of a rank's at once, in a process that is new."""
-        known = self.cold.lifecycle.life.start
+    def _judged(
+        self, plan: Plan, values: list[float], back: frozenset[int], counters: Mapping[int, float]
+    ) -> tuple[Signs, frozenset[int]]:
+        """Whether counters went back as at a restart: most of a rank's at once, in a process that is new.
+
+        With it the columns of the ranks that did.
+        """
+        start, known = started(plan, values), self.cold.lifecycle.life.start
         if not back or (start is not None and known is not None):
-            return bool(back) and start != known
-        ranks = (
-            [col for col in item.indices if counters.get(col) or col in back] for item in self._terms.values()
-        )
-        return any(2 * len(back.intersection(used)) >= len(used) > 0 for used in ranks)
+            return signs(plan, values, went_back=bool(back) and start != known), back
+        ranks = [
+            {col for col in item.indices if counters.get(col) or col in back} for item in self._terms.values()
+        ]
+        anew = [used for used in ranks if 2 * len(back & used) >= len(used) > 0]
+        goes_on = len(anew) < sum(map(bool, ranks))
+        return signs(plan, values, went_back=bool(anew), goes_on=goes_on), back.union(*anew)
 
     def _emptied(self) -> bool:
         """Whether the cache was emptied since the page before: KV events know better than the web server."""

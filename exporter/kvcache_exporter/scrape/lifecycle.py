@@ -53,12 +53,19 @@ class Signs:
     pids: Mapping[str, frozenset[str]]
     """Process ids by what they serve (a rank); a second one there is a new process."""
     models: frozenset[str]
-    untouched: bool
-    """Whether the engine has served nothing yet."""
+    served: Mapping[str, float] = field(default_factory=dict)
+    """What counters of requests and of their tokens show, over all ranks."""
+    goes_on: bool = False
+    """Whether there are ranks whose counters did not go back with the others."""
     emptied: bool = False
     """Whether the engine emptied its prefix cache and went on."""
     returned: bool = False
     """Whether the page is of another process, one of several that answer in turn."""
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the engine has served nothing yet."""
+        return not any(value > 0 for value in self.served.values())
 
 
 class ColdStart(msgspec.Struct):
@@ -90,6 +97,8 @@ class Life(msgspec.Struct):
     """What the life before showed at its end."""
     pids: dict[str, list[str]] = {}
     models: list[str] = []
+    served: dict[str, float] = {}
+    """As the last page showed it; a restart that nobody saw shows in what is less."""
     seen: bool = False
     counters_due: bool = False
     """Counters of the life before are still to go back: they were not on the page that showed its end."""
@@ -104,6 +113,8 @@ class Lifecycle:
     life: Life = field(default_factory=Life)
     recovery: float | None = None
     """Of a cold target: its hit rate as a share of the one it is warm at; None without measure or traffic."""
+    resumed: bool = False
+    """Whether `life` is from before the exporter's own start, and no page has been seen since."""
 
     @property
     def phase(self) -> Phase:
@@ -112,12 +123,13 @@ class Lifecycle:
     def observe(self, signs: Signs, now: float) -> bool:
         """Take in a page; True if the cache has begun anew."""
         life = self.life
-        reason = self._reason(signs) if life.seen and not signs.returned else ""
+        reason = self.restarted(signs)
         if reason:
             life.restarts += 1
-            self._begin(signs, signs.start or now, reason)
+            started = signs.start if reason == "start time" else None
+            self._begin(signs, now if started is None else min(started, now), now, reason)
         elif not life.seen and self._is_young(signs, now):
-            self._begin(signs, signs.start or now, "first seen")
+            self._begin(signs, now if signs.start is None else min(signs.start, now), now, "first seen")
         emptied = signs.emptied and not (reason or signs.returned)
         if emptied:
             life.resets += 1
@@ -136,13 +148,15 @@ class Lifecycle:
             self.recovery = None
             return False
         began = next((at for at in (life.cold_since, life.began) if at is not None), now)
+        # A clock that went back would make the cold time last until it has caught up.
+        began = life.cold_since = min(began, now)
         self.recovery = self._recovery(recent, reference)
         recovered = self.recovery is not None and self.recovery >= 1.0
         if not recovered and now - began < self.rule.max_duration:
             return False
-        life.phase, life.warmup, self.recovery = "warm", now - began, None
-        if life.recent:
-            life.recent[-1].warm_at = now
+        # Pages may be far apart, or the exporter was down: the longest time ended it all the same.
+        self._turn_warm(min(now, began + self.rule.max_duration))
+        self.recovery = None
         return True
 
     def _recovery(self, recent: Traffic, reference: float | None) -> float | None:
@@ -156,11 +170,14 @@ class Lifecycle:
         began = self.life.start if self.life.start is not None else self.life.began
         return None if began is None else max(0.0, now - began)
 
-    def _reason(self, signs: Signs) -> str:
+    def restarted(self, signs: Signs) -> str:
+        """By what a page tells that the process behind it is a new one; "" if it is not."""
         life = self.life
+        if not life.seen or signs.returned:
+            return ""
         if life.start is not None and signs.start is not None and signs.start - life.start > START_JITTER:
             return "start time"
-        if signs.went_back and not life.counters_due:
+        if (signs.went_back and not life.counters_due) or self._has_served_less(signs):
             return "counters went back"
         if any(life.pids.get(rank) and not ids <= set(life.pids[rank]) for rank, ids in signs.pids.items()):
             return "new process id"
@@ -168,19 +185,37 @@ class Lifecycle:
             return "another model"
         return ""
 
+    def begins_at_zero(self, signs: Signs) -> bool:
+        """Whether a restart left no counter that goes on: what is above its last value is new, too."""
+        reason = self.restarted(signs)
+        if reason == "new process id":
+            # In a kept multiprocess folder the dead process's files stay, and are added up for ever.
+            before = self.life.pids
+            kept = any(ids & set(before.get(rank, ())) for rank, ids in signs.pids.items())
+            return signs.untouched or not kept
+        return bool(reason) and not (reason == "counters went back" and signs.goes_on)
+
+    def _has_served_less(self, signs: Signs) -> bool:
+        """Told of the first page after the exporter's own start, when there is no page before to compare."""
+        pairs = [(signs.served[name], old) for name, old in self.life.served.items() if name in signs.served]
+        return self.resumed and bool(pairs) and all(new < old for new, old in pairs)
+
     def _is_young(self, signs: Signs, now: float) -> bool:
         """A target we meet for the first time is cold if it started just now or has served nothing."""
         if signs.start is not None:
             return now - signs.start < self.rule.max_duration
         return signs.untouched
 
-    def _begin(self, signs: Signs, at: float, reason: str) -> None:
+    def _begin(self, signs: Signs, at: float, now: float, reason: str) -> None:
         life = self.life
         life.began, life.start = at, signs.start
         life.counters_due = signs.untouched and not signs.went_back
         # Ids that show up later belong to this start: SGLang prints them only once they count something.
         life.pids = {}
         self._turn_cold(at, reason)
+        if now - at >= self.rule.max_duration:
+            # Nobody saw it cold.
+            self._turn_warm(at + self.rule.max_duration)
 
     def _turn_cold(self, at: float, reason: str) -> None:
         life = self.life
@@ -189,9 +224,18 @@ class Lifecycle:
         life.showing = None
         life.recent = [*life.recent, ColdStart(at, reason)][-_RECENT:]
 
+    def _turn_warm(self, at: float) -> None:
+        life = self.life
+        life.phase = "warm"
+        if life.cold_since is not None:
+            life.warmup = at - life.cold_since
+        if life.recent:
+            life.recent[-1].warm_at = at
+
     def _remember(self, signs: Signs) -> None:
         life = self.life
-        life.seen = True
+        life.seen, self.resumed = True, False
+        life.served = dict(signs.served)
         life.counters_due = life.counters_due and signs.untouched
         life.start = signs.start if signs.start is not None else life.start
         for rank, ids in signs.pids.items():

@@ -36,19 +36,35 @@ class PhaseSplitter:
 
     def split(self, key: str, shown: Distribution, phase: Phase) -> Iterator[tuple[str, Distribution]]:
         """The parts of what the engine shows now; a phase that never gained anything is left out."""
+        split = self.splits.get(key)
+        if split is not None and shown.counts[-1] < split.base[-2]:
+            # It began anew, and would else be taken for the old one once it has grown as large.
+            del self.splits[key]
         for name, values in self._parts(key, shown, phase):
             if values[-2] > 0:
                 yield name, Distribution(shown.edges, tuple(values[:-1]), values[-1])
 
     def _parts(self, key: str, shown: Distribution, phase: Phase) -> Iterator[tuple[str, list[float]]]:
-        now, split = _vector(shown), self.splits.get(key)
-        if split is None or split.edges != shown.edges or now[-2] < split.base[-2]:
+        now, split = _vector(shown), _at_edges(self.splits.get(key), shown.edges)
+        if split is None or now[-2] < split.base[-2]:
             yield phase, now
             return
         since = [value - base for value, base in zip(now, split.base, strict=True)]
         for name in {**split.gained, phase: None}:
             before = split.gained.get(name, [0.0] * len(now))
             yield name, [b + s for b, s in zip(before, since, strict=True)] if name == phase else before
+
+
+def _at_edges(split: Split | None, edges: tuple[float, ...]) -> Split | None:
+    """The split by these edges, of which a damaged page may lack some; None if it has others."""
+    if split is None or split.edges == edges:
+        return split
+    places = {edge: place for place, edge in enumerate(split.edges)}
+    if not places.keys() >= set(edges):
+        return None
+    kept = [*(places[edge] for edge in edges), -2, -1]
+    gained = {phase: [values[place] for place in kept] for phase, values in split.gained.items()}
+    return Split(edges, gained, [split.base[place] for place in kept])
 
 
 def _vector(shown: Distribution) -> list[float]:

@@ -125,7 +125,7 @@ class Recorder:
             for (rank, phase), state in part.ttft.items():
                 for model in (FLEET, self._names.admit(name)):
                     series = Series(model, "engine", phase, state.edges)
-                    source = (one.name, name, rank)
+                    source = (one.name, name, rank, one.collector.cold.beginnings)
                     self._gains.feed(now, source, series, in_buckets(state), known=known)
             self._feed_requests(now, (one.name, name, "plugin"), part, known=known)
 
