@@ -3,6 +3,7 @@
 import gzip
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -322,12 +323,13 @@ def _module(*allow: str, networks: tuple[str, ...] = ()) -> ProbeModule:
 def test_both_the_name_and_where_it_leads_must_be_allowed(
     monkeypatch: pytest.MonkeyPatch, module: ProbeModule, host: str, leads_to: str, allowed: bool
 ) -> None:
-    monkeypatch.setattr("kvcache_exporter.probe.resolve", lambda *_: [(2, 1, 6, "", (leads_to, 1))])
+    monkeypatch.setattr("kvcache_exporter.lookups.resolve", lambda *_: [(2, 1, 6, "", (leads_to, 1))])
+    ends_at = time.monotonic() + 10.0
     if allowed:
-        assert [info[4][0] for info in checked(module, Address(host, 1))("", 0)] == [leads_to]
+        assert [info[4][0] for info in checked(module, Address(host, 1), ends_at)("", 0, 1.0)] == [leads_to]
     else:
         with pytest.raises(ProbeError) as caught:
-            checked(module, Address(host, 1))
+            checked(module, Address(host, 1), ends_at)
         assert caught.value.reason == "forbidden"
 
 

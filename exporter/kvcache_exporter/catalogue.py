@@ -40,6 +40,7 @@ PHASES = ("cold", "warm")
 
 SCRAPE_FAILURE_REASONS = (
     "timeout",
+    "lookup",
     "connection",
     "tls",
     "http_status",

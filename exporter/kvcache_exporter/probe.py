@@ -3,6 +3,7 @@
 import ipaddress
 import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -11,14 +12,19 @@ from kvcache_exporter.config import Address, AllowEntry, Config, ProbeModule, pa
 from kvcache_exporter.engines import candidates
 from kvcache_exporter.errors import ProbeError
 from kvcache_exporter.exposition import Page, Renderer
+from kvcache_exporter.lookups import AddressInfo, Lookups
 from kvcache_exporter.model import Sample
 from kvcache_exporter.scrape.fetch import Fetcher
 from kvcache_exporter.scrape.once import once
-from kvcache_exporter.scrape.transport import AddressInfo, Resolve, resolve
+from kvcache_exporter.scrape.transport import Find
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _MAX_TARGET_LENGTH = 300
+_LEAST_SECONDS = 0.1
+"""So that a look-up that took all the time is told as what it is."""
+_LOOKUPS = Lookups(64)
+"""Of names that clients give: however many hang, those of the configuration are still looked up."""
 HOW_TO = (
     "/probe is not configured; name what may be asked, for example "
     'probe: {modules: [{name: vllm, engine: vllm, allow: ["10.0.0.0/8:8000"]}]} (docs/http.md)'
@@ -60,15 +66,16 @@ class Prober:
                 raise ProbeError("busy", "too many probes at once; raise probe.concurrency or ask less often")
             self._running += 1
         try:
-            look_up = checked(chosen, address)
-            samples = self._ask(chosen, address, look_up, timeout_of(header, offset, longest))
+            ends_at = time.monotonic() + timeout_of(header, offset, longest)
+            look_up = checked(chosen, address, ends_at)
+            samples = self._ask(chosen, address, look_up, max(_LEAST_SECONDS, ends_at - time.monotonic()))
         finally:
             with self._lock:
                 self._running -= 1
         page = Page(config.limits.series_per_metric)
         return page.text([Renderer().block(samples)], openmetrics=openmetrics) + "# EOF\n" * openmetrics
 
-    def _ask(self, module: ProbeModule, address: Address, look_up: Resolve, timeout: float) -> list[Sample]:
+    def _ask(self, module: ProbeModule, address: Address, look_up: Find, timeout: float) -> list[Sample]:
         engines = candidates(module.engine)
         fetcher = Fetcher(
             address.url(module.url_scheme, module.path),
@@ -119,10 +126,19 @@ def _address(target: str) -> Address:
         raise ProbeError("bad_request", f"target: {error}; {expected}") from None
 
 
+<<<<<<< HEAD
 def checked(module: ProbeModule, address: Address) -> Resolve:
     """A resolver that gives only allowed addresses; raises ProbeError if there are none.
 
     A name is looked up once, here: a second look-up could give another address (DNS rebinding).
+=======
+def checked(module: ProbeModule, address: Address, ends_at: float) -> Find:
+    """Where to connect to, and nowhere else; raises ProbeError where nothing of that is allowed.
+
+    `ends_at`: monotonic time up to which a look-up may last.
+
+    A name is looked up once, here: a second answer could be another one (DNS rebinding).
+>>>>>>> 2e786cb (Names are looked up apart from whoever asks: a resolver that hangs holds up no scrape, page, reload, events or shutdown)
     """
     host = address.host.strip("[]")
     entries = [entry for entry in module.allow if entry.port == address.port]
@@ -130,16 +146,16 @@ def checked(module: ProbeModule, address: Address) -> Resolve:
     if literal is None and not any(entry.fits_name(host.lower().rstrip(".")) for entry in entries):
         raise _forbidden(module, address)
     try:
-        found = resolve(host, address.port)
+        found = _LOOKUPS.find(host, address.port, ends_at - time.monotonic())
     except OSError as error:
         return partial(_fail, error)
     kept = [info for info in found if _may_connect(module, entries, _ip(info[4][0]), literal=literal)]
     if not kept:
         raise _forbidden(module, address)
-    return lambda _host, _port: kept
+    return lambda *_: kept
 
 
-def _fail(error: OSError, _host: str, _port: int) -> Sequence[AddressInfo]:
+def _fail(error: OSError, *_: object) -> Sequence[AddressInfo]:
     raise error
 
 

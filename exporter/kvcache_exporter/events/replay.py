@@ -6,7 +6,7 @@ from typing import Any
 
 import zmq
 
-from kvcache_exporter.events.sockets import prepared
+from kvcache_exporter.events.sockets import located, prepared
 
 _ANSWER_SECONDS = 2.0
 """A publisher answers between two batches, within a tenth of a second at most."""
@@ -26,8 +26,13 @@ class Replay:
         """Pairs of sequence number and payload from `first` to before `end`, as far as they are kept."""
         if self._endpoint is None or time.monotonic() < self._silent_until:
             return
+        try:
+            endpoint = located(self._endpoint)
+        except OSError:
+            self._silent_until = time.monotonic() + _PAUSE_SECONDS
+            return
         with prepared(self._context, zmq.DEALER) as dealer:
-            dealer.connect(self._endpoint)
+            dealer.connect(endpoint)
             dealer.send_multipart([b"", first.to_bytes(8, "big")])
             for number, payload in self._answers(dealer):
                 if number >= end:

@@ -1,10 +1,14 @@
 """ZeroMQ sockets that reconnect, notice dead peers and bound the size of frames."""
 
+import re
 from functools import cache
 from typing import Any
 
 import zmq
 
+from kvcache_exporter.lookups import LOOKUPS, is_literal
+
+_LOOKUP_SECONDS = 2.0
 _MAX_SOCKETS = 16_384
 _MAX_FRAME_BYTES = 16 << 20
 _QUEUED_MESSAGES = 10_000
@@ -31,3 +35,29 @@ def prepared(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
     socket.set(zmq.HEARTBEAT_IVL, 5_000)
     socket.set(zmq.HEARTBEAT_TIMEOUT, 15_000)
     return socket
+
+
+def has_name(endpoint: str) -> bool:
+    """Whether it takes a look-up to connect to an endpoint."""
+    host = _host(endpoint)
+    return bool(host) and not is_literal(host)
+
+
+def located(endpoint: str, turn: int = 0) -> str:
+    """The endpoint with an address for its name, of several the one whose turn it is; raises OSError.
+
+    ZeroMQ would look it up in the one thread that serves every socket, and all would wait for a resolver that
+    hangs.
+    """
+    host = _host(endpoint)
+    if not host or is_literal(host):
+        return endpoint
+    port = endpoint.rpartition(":")[2]
+    addresses = list(dict.fromkeys(info[4][0] for info in LOOKUPS.find(host, int(port), _LOOKUP_SECONDS)))
+    address = addresses[turn % len(addresses)]
+    return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
+
+
+def _host(endpoint: str) -> str:
+    match = re.fullmatch(r"tcp://\[?(?P<host>[^;*]+?)\]?:\d+", endpoint)
+    return match["host"] if match else ""

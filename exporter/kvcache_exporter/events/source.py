@@ -91,7 +91,7 @@ class EventSource:
         while not self._stop.is_set():
             try:
                 self._read()
-            except zmq.ZMQError as error:
+            except (zmq.ZMQError, OSError) as error:
                 self._report(f"{error}; tried again every second; correct the endpoint or free its port")
             except Exception:
                 log.exception("events of %s: unexpected fault; please report it", self.name)

@@ -9,13 +9,16 @@ import time
 from typing import Any, Protocol
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from kvcache_exporter.events.replay import Replay
-from kvcache_exporter.events.sockets import prepared
+from kvcache_exporter.events.sockets import has_name, located, prepared
 
 _LEAP = 1 << 32
 """More batches than any outage can miss: a larger step is another sequence, not a gap."""
 _REOPEN_SECONDS = 1.0
+_LOOK_AGAIN_SECONDS = 10.0
+"""Until a name that leads to where nobody answers is looked up again: pods come back with another address."""
 _ENDED = (
     zmq.EVENT_DISCONNECTED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -111,19 +114,35 @@ class Subscription:
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._opened = 0.0
+        self._opens = 0
+        self._located = ""
+        """Where the endpoint was found last."""
+        self._connected = self._over = False
 
     def open(self) -> zmq.Socket[bytes]:
-        """Raises zmq.ZMQError if the endpoint is invalid or cannot be bound."""
+        """Raises zmq.ZMQError if the endpoint is invalid or cannot be bound, OSError if its name has no address."""
         self.close()
+        endpoint = self._endpoint if self._bind else self._locate()
         socket = self._socket = prepared(self._context, zmq.SUB)
         socket.set(zmq.SUBSCRIBE, self._topic.encode())
         self._opened = time.monotonic()
+        self._connected = self._over = False
         if self._bind:
-            socket.bind(self._endpoint)
+            socket.bind(endpoint)
         else:
-            self._monitor = socket.get_monitor_socket(_ENDED)
-            socket.connect(self._endpoint)
+            self._monitor = socket.get_monitor_socket(_ENDED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+            socket.connect(endpoint)
         return socket
+
+    def _locate(self) -> str:
+        try:
+            self._located = located(self._endpoint, self._opens)
+        except OSError:
+            # While the resolver is away the last known address may still be right.
+            if not self._located:
+                raise
+        self._opens += 1
+        return self._located
 
     def close(self) -> zmq.Socket[bytes] | None:
         """Close the socket and return it."""
@@ -154,6 +173,12 @@ class Subscription:
         ZeroMQ does not reconnect to a peer that has sent too large a frame or anything else that violates
         its protocol.
         """
-        if self._monitor is None or time.monotonic() - self._opened < _REOPEN_SECONDS:
+        seconds = time.monotonic() - self._opened
+        if self._monitor is None or seconds < _REOPEN_SECONDS:
             return False
-        return bool(self._monitor.poll(0))
+        while self._monitor.poll(0):
+            succeeded = recv_monitor_message(self._monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self._connected |= succeeded
+            self._over |= not succeeded
+        unreached = not self._connected and seconds >= _LOOK_AGAIN_SECONDS
+        return self._over or (unreached and has_name(self._endpoint))

@@ -13,8 +13,9 @@ from urllib3.exceptions import SSLError as PoolSslError
 from kvcache_exporter import __version__
 from kvcache_exporter.config import HttpSettings, TlsSettings
 from kvcache_exporter.errors import ScrapeError
+from kvcache_exporter.lookups import LOOKUPS, HungLookupError
 from kvcache_exporter.scrape.credentials import Authorization, Stamp, tls_context, tls_stamps
-from kvcache_exporter.scrape.transport import Attempt, OnePool, Resolve, open_pool, resolve
+from kvcache_exporter.scrape.transport import Attempt, Find, OnePool, open_pool
 
 ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 _CHUNK = 1 << 16
@@ -33,7 +34,7 @@ class Fetcher:
         http: HttpSettings | None = None,
         timeout: float = 5.0,
         max_page_bytes: int = 1 << 24,
-        look_up: Resolve = resolve,
+        look_up: Find = LOOKUPS.find,
     ) -> None:
         """`look_up` says which addresses the host of `url` stands for: no other is ever connected to."""
         http = http or HttpSettings()
@@ -187,8 +188,11 @@ class Fetcher:
         return None
 
     def _unreachable(self, causes: list[BaseException]) -> ScrapeError:
+        hung = next((cause for cause in causes if isinstance(cause, HungLookupError)), None)
+        if hung is not None:
+            return self._error("lookup", str(hung))
         if any(isinstance(cause, NameResolutionError) for cause in causes):
-            return self._error("connection", "the name does not resolve; check it and the cluster's DNS")
+            return self._error("lookup", "the name does not resolve; check it and the cluster's DNS")
         for cause in causes:
             if isinstance(cause, OSError) and cause.strerror:
                 hint = "check that the engine runs and listens there"

@@ -1,6 +1,6 @@
 """Scrapes many targets at once: by a ticker, and on demand when pages have grown too old.
 
-Targets that timed out are moved to a few threads of their own, so that hanging ones never hold up the others.
+Targets that were slow to fail are moved to a few threads of their own: hanging ones never hold up the others.
 """
 
 import logging
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _SHARE_FOR_SUSPECTS = 8
 _SPREAD_PER_TARGET = 0.01
+_SLOW_TO_FAIL = 0.25
+"""Seconds: look-ups, TLS handshakes and servers can hang and end with any reason."""
 
 
 class Fetches(Protocol):
@@ -146,8 +148,9 @@ class Scheduler:
             data = job.fetcher.fetch()
             job.collector.page(data, self._clock(), time.monotonic() - started)
         except ScrapeError as error:
-            job.collector.failed(error, time.monotonic() - started)
-            job.suspect = error.reason == "timeout"
+            seconds = time.monotonic() - started
+            job.collector.failed(error, seconds)
+            job.suspect = error.reason == "timeout" or seconds > _SLOW_TO_FAIL
         except Exception as error:
             log.exception("target %s: unexpected fault; please report it", job.name)
             job.collector.failed(ScrapeError("internal", repr(error)), time.monotonic() - started)

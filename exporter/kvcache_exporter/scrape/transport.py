@@ -15,17 +15,10 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
-AddressInfo = tuple[Any, ...]
-"""One entry of what socket.getaddrinfo gives."""
-Resolve = Callable[[str, int], Sequence[AddressInfo]]
+from kvcache_exporter.lookups import LOOKUPS, AddressInfo
 
-
-def resolve(host: str, port: int) -> Sequence[AddressInfo]:
-    """Where a host (IPv6 without brackets) listens; raises OSError where the name has no address."""
-    try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise socket.gaierror(str(error)) from error
+Find = Callable[[str, int, float], Sequence[AddressInfo]]
+"""Where a host (IPv6 without brackets) listens on a port, within so many seconds; raises OSError."""
 
 
 class Attempt:
@@ -84,7 +77,7 @@ class _TimedResponse(http.client.HTTPResponse):
 
 
 class _TimedConnection(HTTPConnection):
-    def __init__(self, *args: Any, attempt: Attempt, look_up: Resolve, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, attempt: Attempt, look_up: Find, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._attempt = attempt
         self._look_up = look_up
@@ -94,7 +87,8 @@ class _TimedConnection(HTTPConnection):
         self._attempt.connected = True
         host = self.host.strip("[]")
         try:
-            addresses = self._look_up(host, self.port or self.default_port or 0)
+            port = self.port or self.default_port or 0
+            addresses = self._look_up(host, port, self._attempt.left())
         except OSError as error:
             cause = error if isinstance(error, socket.gaierror) else socket.gaierror(str(error))
             raise NameResolutionError(self.host, self, cause) from error
@@ -172,7 +166,7 @@ def open_pool(
     context: ssl.SSLContext | None,
     *,
     server_name: str | None,
-    look_up: Resolve = resolve,
+    look_up: Find = LOOKUPS.find,
 ) -> HTTPConnectionPool:
     if context is None:
         return _Pool(host, port, maxsize=1, attempt=attempt, look_up=look_up)

@@ -58,8 +58,11 @@ class Targets:
         return (*failed, *(_twice(name) for name in sorted(self._duplicates)))
 
     def refresh(self, now: float) -> None:
+        """Look again where it is time; all together take no longer than one."""
         for discovery in self._running.values():
-            discovery.refresh(now)
+            discovery.begin(now)
+        for discovery in self._running.values():
+            discovery.settle()
 
     def targets(self) -> Sequence[Target]:
         """Of several targets with one name the first wins; the others are reported."""

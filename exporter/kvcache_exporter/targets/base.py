@@ -66,9 +66,16 @@ class Discovery(ABC):
     def targets(self) -> Sequence[Target]:
         """Those known now; returns at once."""
 
-    @abstractmethod
     def refresh(self, now: float) -> None:
         """Look again if `now` (seconds) says it is time; returns soon whatever the network does."""
+        self.begin(now)
+        self.settle()
+
+    def begin(self, now: float) -> None:  # noqa: B027 - what is configured need not be looked for
+        """The first half of `refresh`, which waits for nothing."""
+
+    def settle(self) -> None:  # noqa: B027 - as above
+        """The other half: wait a moment from `begin` on, in which what is usually quick is found."""
 
     def expire(self) -> None:  # noqa: B027 - only polled ones look again by themselves
         """Look again at the next `refresh`, however soon that is."""

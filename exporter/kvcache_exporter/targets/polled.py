@@ -1,6 +1,7 @@
 """Discovery by looking again and again, in a thread so that a slow look-up delays nobody."""
 
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ from kvcache_exporter.errors import KVCacheError
 from kvcache_exporter.targets.base import Discovery, DiscoveryError, Target
 
 GRACE_SECONDS = 0.2
-"""How long `refresh` waits for a look-up that is usually quick, so that its targets count at once."""
+"""How long `settle` waits for a look-up that is usually quick, so that its targets count at once."""
 
 
 class PolledDiscovery(Discovery):
@@ -23,6 +24,8 @@ class PolledDiscovery(Discovery):
         self._targets: Sequence[Target] = ()
         self._next_look = float("-inf")
         self._thread: threading.Thread | None = None
+        self._settles_at: float | None = None
+        """Monotonic time until which a look-up that has begun is waited for."""
         self._late_at = 0.0
         self._is_late = False
 
@@ -33,7 +36,7 @@ class PolledDiscovery(Discovery):
     def targets(self) -> Sequence[Target]:
         return self._targets
 
-    def refresh(self, now: float) -> None:
+    def begin(self, now: float) -> None:
         if self._thread is not None and self._thread.is_alive():
             self._complain_once(now)
             return
@@ -43,9 +46,13 @@ class PolledDiscovery(Discovery):
         self._late_at = now + self._timeout
         self._thread = threading.Thread(target=self._run, name=f"discovery {self._where}", daemon=True)
         self._thread.start()
-        if not self._is_late:
-            self._thread.join(GRACE_SECONDS)
-        self._is_late = self._thread.is_alive()
+        self._settles_at = time.monotonic() + (0.0 if self._is_late else GRACE_SECONDS)
+
+    def settle(self) -> None:
+        if self._thread is None or self._settles_at is None:
+            return
+        self._thread.join(max(0.0, self._settles_at - time.monotonic()))
+        self._is_late, self._settles_at = self._thread.is_alive(), None
 
     def expire(self) -> None:
         self._next_look = float("-inf")

@@ -18,6 +18,3 @@ class StaticDiscovery(Discovery):
 
     def targets(self) -> Sequence[Target]:
         return self._targets
-
-    def refresh(self, now: float) -> None:
-        """Nothing to look up."""

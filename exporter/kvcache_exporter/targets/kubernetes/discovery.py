@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain, islice
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from kvcache_exporter.targets.kubernetes.reflector import Reflector
 
 FIRST_SECONDS = 2.0
-"""How long the first `refresh` may wait for the first list, so that its targets count at once."""
+"""How long the first `settle` may wait for the first list, so that its targets count at once."""
 _SHOWN_PROBLEMS = 20
 
 
@@ -41,7 +42,8 @@ class KubernetesDiscovery(Discovery):
         self._loop = asyncio.new_event_loop()
         self._stopped = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="discovery kubernetes", daemon=True)
-        self._begun = 0.0
+        self._settles_at = 0.0
+        """Monotonic time until which the first list is waited for."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -52,12 +54,14 @@ class KubernetesDiscovery(Discovery):
     def targets(self) -> Sequence[Target]:
         return self._targets
 
-    def refresh(self, now: float) -> None:
+    def begin(self, now: float) -> None:  # noqa: ARG002 - a watch is never due
         if self._thread.ident is None:
-            self._begun = now
+            self._settles_at = time.monotonic() + FIRST_SECONDS
             self._thread.start()
-        if now < self._begun + FIRST_SECONDS:
-            self._listed.wait(FIRST_SECONDS - (now - self._begun))
+
+    def settle(self) -> None:
+        if (seconds := self._settles_at - time.monotonic()) > 0:
+            self._listed.wait(seconds)
 
     def close(self) -> None:
         self.changed = lambda: None

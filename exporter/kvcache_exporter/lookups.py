@@ -1,0 +1,114 @@
+"""Addresses of names, looked up in threads of their own: a resolver that hangs costs only the time given.
+
+The system's look-up cannot be ended from outside and may last for half a minute and more.
+"""
+
+import ipaddress
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+AddressInfo = tuple[Any, ...]
+"""One entry of what socket.getaddrinfo gives."""
+Resolve = Callable[[str, int], Sequence[AddressInfo]]
+_MOST = 256
+_KEEP_SECONDS = 60.0
+
+
+class HungLookupError(OSError):
+    """No address of a name in time. No TimeoutError: whoever was to be asked is not to blame."""
+
+
+def resolve(host: str, port: int) -> Sequence[AddressInfo]:
+    """Where a host (IPv6 without brackets) listens; raises OSError where the name has no address."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise socket.gaierror(str(error)) from error
+
+
+class _Lookup:
+    """One name's look-up, whoever waits for it."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.found: Sequence[AddressInfo] = ()
+        self.error: OSError | None = None
+        self.ended = float("inf")
+        """Monotonic time."""
+
+    def run(self, host: str) -> None:
+        try:
+            self.found = resolve(host, 0)
+        except OSError as error:
+            self.error = error
+        self.ended = time.monotonic()
+        self.done.set()
+
+
+class Lookups:
+    """One look-up of a name at a time, however many ask, and `most` names at once. Any thread may ask.
+
+    An answer that came too late for who asked is kept for a minute: with a first name server that is dead
+    every look-up takes five seconds, and nobody who waits for less would ever get to know an address.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._running: dict[str, _Lookup] = {}
+
+    def find(self, host: str, port: int, seconds: float) -> Sequence[AddressInfo]:
+        """Raises OSError where the name has no address, HungLookupError where that is not known in time."""
+        if is_literal(host):
+            return resolve(host, port)
+        lookup = self._joined(host)
+        if not lookup.done.wait(max(0.0, seconds)):
+            raise HungLookupError("the look-up of the name hangs; check the resolver (DNS)")
+        self._end(host, lookup)
+        if lookup.error is not None:
+            raise type(lookup.error)(*lookup.error.args)
+        return [(*info[:4], (info[4][0], port, *info[4][2:])) for info in lookup.found]
+
+    def _joined(self, host: str) -> _Lookup:
+        with self._lock:
+            self._drop_unused()
+            lookup = self._running.get(host)
+            if lookup is not None:
+                return lookup
+            if len(self._running) >= self._most:
+                problem = f"look-ups of {self._most} names hang already"
+                raise HungLookupError(f"{problem}; check the resolver (DNS)")
+            lookup = self._running[host] = _Lookup()
+        try:
+            # A daemon, so that the process can end while the resolver hangs.
+            threading.Thread(target=lookup.run, args=(host,), name=f"look-up {host}", daemon=True).start()
+        except RuntimeError as error:
+            self._end(host, lookup)
+            raise HungLookupError(f"no thread for the look-up: {error}") from None
+        return lookup
+
+    def _drop_unused(self) -> None:
+        oldest = time.monotonic() - _KEEP_SECONDS
+        for host in [host for host, lookup in self._running.items() if lookup.ended < oldest]:
+            del self._running[host]
+
+    def _end(self, host: str, lookup: _Lookup) -> None:
+        with self._lock:
+            if self._running.get(host) is lookup:
+                del self._running[host]
+
+
+def is_literal(host: str) -> bool:
+    """Whether a host is an address, which takes no look-up."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+LOOKUPS = Lookups()
+"""Of the names that the configuration gives."""
