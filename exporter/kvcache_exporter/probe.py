@@ -126,19 +126,11 @@ def _address(target: str) -> Address:
         raise ProbeError("bad_request", f"target: {error}; {expected}") from None
 
 
-<<<<<<< HEAD
-def checked(module: ProbeModule, address: Address) -> Resolve:
+def checked(module: ProbeModule, address: Address, ends_at: float) -> Find:
     """A resolver that gives only allowed addresses; raises ProbeError if there are none.
 
-    A name is looked up once, here: a second look-up could give another address (DNS rebinding).
-=======
-def checked(module: ProbeModule, address: Address, ends_at: float) -> Find:
-    """Where to connect to, and nowhere else; raises ProbeError where nothing of that is allowed.
-
-    `ends_at`: monotonic time up to which a look-up may last.
-
-    A name is looked up once, here: a second answer could be another one (DNS rebinding).
->>>>>>> 2e786cb (Names are looked up apart from whoever asks: a resolver that hangs holds up no scrape, page, reload, events or shutdown)
+    `ends_at` is the monotonic time until which a look-up may last. A name is looked up once, here: a second
+    look-up could give another address (DNS rebinding).
     """
     host = address.host.strip("[]")
     entries = [entry for entry in module.allow if entry.port == address.port]

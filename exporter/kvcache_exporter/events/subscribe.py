@@ -120,7 +120,7 @@ class Subscription:
         self._connected = self._over = False
 
     def open(self) -> zmq.Socket[bytes]:
-        """Raises zmq.ZMQError if the endpoint is invalid or cannot be bound, OSError if its name has no address."""
+        """Raises zmq.ZMQError if the endpoint cannot be used, OSError if its name is not found."""
         self.close()
         endpoint = self._endpoint if self._bind else self._locate()
         socket = self._socket = prepared(self._context, zmq.SUB)
