@@ -1,1 +1,1 @@
-"""What runs inside an inference engine's own process. It needs only prometheus_client."""
+"""The part that runs inside an inference engine's process; it needs only prometheus_client."""

@@ -16,7 +16,7 @@ RANK = ("model_name", "engine")
 
 
 class Families(NamedTuple):
-    """Names, labels and help are the catalogue's, without what only the exporter knows (source, group)."""
+    """The catalogue's metrics without the labels that only the exporter knows (source, provider, group)."""
 
     requests: Counter
     prompt: Counter
@@ -31,7 +31,7 @@ class Families(NamedTuple):
 
 @cache
 def families(registry: CollectorRegistry = REGISTRY) -> Families:
-    """Registered on first use, then shared: one process may hold several ranks and engines."""
+    """Registered on first use, then shared: one process may run several ranks and engines."""
 
     def counter(metric: Metric, *labels: str) -> Counter:
         return Counter(metric.family, metric.help, (*RANK, *labels), registry=registry)
@@ -58,7 +58,7 @@ class RankCounters:
     def __init__(self, made: Families, model_name: str, engine: str, full_hit: FullHit, block: int) -> None:
         self._full_hit, self._block = full_hit, block
         self._families, self._labels = made, (model_name, engine)
-        # All outcomes from the start: a series born above zero hides its first increase.
+        # All outcomes exist from the start: a series that appears above zero hides its first increase.
         self._requests = {name: made.requests.labels(*self._labels, name) for name in OUTCOMES}
         self._prompt, self._cached, self._output = (
             family.labels(*self._labels) for family in (made.prompt, made.cached, made.output)
@@ -74,7 +74,7 @@ class RankCounters:
             return
         if prompt is not None and cached is not None:
             cached = cached_by_blocks(prompt, cached, self._block)
-        # A prompt of one block at most is computed as a whole: its last token always is.
+        # The last token is always computed, so a prompt of at most one block cannot be cached.
         outcome = classify(prompt, cached, self._block, self._block + 1, self._full_hit)
         self._requests[outcome].inc()
         if output:

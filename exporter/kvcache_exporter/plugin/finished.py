@@ -1,6 +1,6 @@
-"""One finished request as vLLM describes it, whatever its version leaves out.
+"""One finished request in vLLM's statistics, whatever fields the version has.
 
-vLLM calls its statistics unstable: every field is looked up by name, and one that is missing or senseless is
+vLLM calls its statistics unstable: every field is looked up by name, and a missing or impossible value is
 `None`, never zero.
 """
 
@@ -10,7 +10,7 @@ _FAILED = {"ABORT": "aborted", "ERROR": "server_error"}
 
 
 class Finished(NamedTuple):
-    """`None` means that the engine does not say."""
+    """`None` means that the engine does not report it."""
 
     prompt_tokens: int | None
     cached_tokens: int | None
@@ -18,7 +18,7 @@ class Finished(NamedTuple):
     ttft_seconds: float | None
     duration_seconds: float | None
     error: str
-    """A value of the catalogue's REQUEST_ERROR_REASONS; "" if the request ended well."""
+    """A value of the catalogue's REQUEST_ERROR_REASONS; "" if the request succeeded."""
 
 
 def read_finished(stats: object) -> Finished:
@@ -42,8 +42,8 @@ def read_finished(stats: object) -> Finished:
 def _first_token(stats: object) -> float | None:
     """Seconds from arrival at the API server to the first token.
 
-    Only the end-to-end latency counts from arrival; `decode_time` runs from the first token to the last one.
-    Queue and prefill leave out tokenisation and the way to the scheduler: the second choice.
+    Only the end-to-end latency starts at arrival; `decode_time` runs from the first token to the last one.
+    The sum of queue and prefill is the second choice, as it omits tokenisation and the way to the scheduler.
     """
     whole, decode = _seconds(stats, "e2e_latency"), _seconds(stats, "decode_time")
     if whole and decode is not None:
@@ -58,6 +58,6 @@ def _tokens(stats: object, name: str) -> int | None:
 
 
 def _seconds(stats: object, name: str) -> float | None:
-    # A clock that was set back, or a request that never was scheduled, gives times below zero.
+    # A clock that was set back, or a request that was never scheduled, gives negative times.
     value = getattr(stats, name, None)
     return value if isinstance(value, int | float) and 0 <= value < float("inf") else None

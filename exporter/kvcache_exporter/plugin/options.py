@@ -1,4 +1,4 @@
-"""What the environment says about outcomes: the engine's process has no configuration file of ours."""
+"""Options of the plugin, from environment variables: an engine has no configuration file of ours."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
@@ -13,15 +13,15 @@ BLOCK_SIZE = "KVCACHE_EXPORTER_BLOCK_SIZE"
 
 
 class Options(NamedTuple):
-    """The same as `outcome.full_hit` of the exporter's configuration."""
+    """Corresponds to `outcome.full_hit` of the exporter's configuration."""
 
     full_hit: FullHit = FullHit()
     block_size: int | None = None
-    """Tokens that the engine caches at a time; None asks the engine."""
+    """Tokens that the engine caches as a unit; None takes the engine's own setting."""
 
 
 def read_options(environment: Mapping[str, str]) -> Options:
-    """Raises ValueError that names the variable and what it may be."""
+    """Raises ValueError with the variable's name and what was expected."""
     default = FullHit()
     fraction = _number(environment, FRACTION, default.fraction, float, "a number from 0 to 1")
     most = _number(environment, MAX_UNCACHED, default.max_uncached_tokens, int, "a number of tokens")

@@ -1,7 +1,7 @@
-"""Loaded by vLLM itself (entry-point group `vllm.stat_logger_plugins`): outcomes and TTFT at the source.
+"""The vLLM plugin, loaded through the entry-point group `vllm.stat_logger_plugins`: outcomes and TTFT.
 
 vLLM calls a stat logger in its API server process for each engine step, on the thread that serves requests.
-Whatever goes wrong in here switches the plugin off with one line in vLLM's log and never reaches the engine.
+Any fault in here switches the plugin off with one line in vLLM's log and never reaches the engine.
 """
 
 import logging
@@ -16,13 +16,13 @@ from kvcache_exporter.plugin.options import Options, read_options
 
 log = logging.getLogger("vllm.plugins.kvcache_exporter")
 
-# Where hits can end, in tokens: of hybrid models not at every block.
+# The unit in which hits end, in tokens; hybrid models do not allow an end at every block.
 _BLOCK_FIELDS = ("cache_hit_alignment_tokens", "block_size")
 _DEFAULT_BLOCK = 16
 
 
 class CacheOutcomeLogger(StatLoggerBase):  # type: ignore[misc]  # Any where vLLM is not installed
-    """One for each data-parallel rank."""
+    """One instance per data-parallel rank."""
 
     def __init__(self, vllm_config: Any, engine_index: int = 0, *_: Any, **__: Any) -> None:
         self._config, self._engine = vllm_config, str(engine_index)
@@ -46,7 +46,7 @@ class CacheOutcomeLogger(StatLoggerBase):  # type: ignore[misc]  # Any where vLL
             self._switch_off(error)
 
     def log_engine_initialized(self) -> None:
-        """The block size is settled now, and outcomes stand on the page before the first request."""
+        """The block size is final now, so that all outcomes are on the page before the first request."""
         if self._off:
             return
         try:
@@ -76,7 +76,7 @@ class CacheOutcomeLogger(StatLoggerBase):  # type: ignore[misc]  # Any where vLL
         )
 
 
-# A vLLM to come may ask for more methods: its own empty ones must do, or it could not start.
+# A future vLLM may add abstract methods; without this it could not start with the plugin.
 CacheOutcomeLogger.__abstractmethods__ = frozenset()
 
 

@@ -1,4 +1,4 @@
-"""What publishing would do to one thing on the other side, and how a person reads it."""
+"""The changes that publishing makes, and their description for people."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class Change:
 
 
 def differences(ours: Any, theirs: Any, path: str = "", *, exact: bool = True) -> Iterator[str]:
-    """Where `theirs` does not hold what `ours` says, as `path: theirs -> ours` lines.
+    """Where `theirs` differs from `ours`, as lines `path: theirs -> ours`.
 
-    Unless `exact`, keys that only `theirs` has are what the server added by itself and no difference.
+    Unless `exact`, keys that only `theirs` has are ignored, as servers add some by themselves.
     """
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         for key in [*ours, *(k for k in theirs if exact and k not in ours)]:
@@ -41,7 +41,7 @@ def differences(ours: Any, theirs: Any, path: str = "", *, exact: bool = True) -
 def named_differences(
     kind: str, ours: Iterable[tuple[str, Any]], theirs: Iterable[tuple[str, Any]], *, exact: bool = True
 ) -> Iterator[str]:
-    """Things with names compared name by name: `+ panel "a"`, `- panel "b"`, `~ panel "c" field: x -> y`."""
+    """Compares named items: `+ panel "a"`, `- panel "b"`, `~ panel "c" field: x -> y`."""
     wanted, found = _numbered(ours), _numbered(theirs)
     yield from (f'+ {kind} "{name}"' for name in wanted if name not in found)
     yield from (f'- {kind} "{name}"' for name in found if name not in wanted)
@@ -51,7 +51,7 @@ def named_differences(
 
 
 def _numbered(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """By name; a second thing of the same name is `name #2`."""
+    """Items by name; a second one with the same name becomes `name #2`."""
     numbered: dict[str, Any] = {}
     seen: dict[str, int] = {}
     for name, item in items:

@@ -1,4 +1,4 @@
-"""HTTP for publishing: timeouts, bounded retries, errors that say what to do, a token that is never shown."""
+"""The HTTP client for publishing: timeouts, bounded retries, helpful errors, and a token never shown."""
 
 import time
 from collections.abc import Callable, Collection
@@ -62,7 +62,7 @@ class _Authorization(requests.auth.AuthBase):
 
 
 class Client:
-    """Requests to one server; a `user` makes the token the password of basic authentication."""
+    """Sends requests to one server; with a `user`, the token is the password of basic authentication."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Client:
         return answer
 
     def _words(self, answer: requests.Response) -> str:
-        """The server's message without the token, in one line."""
+        """The server's message on one line, without the token."""
         try:
             body = answer.json()
         except ValueError:
@@ -154,7 +154,7 @@ class Client:
 
 
 def _asked_pause(answer: requests.Response, otherwise: float) -> float:
-    """Seconds of Retry-After (a number or a date), at most the longest pause."""
+    """Seconds asked for by Retry-After (a number or a date), up to the longest pause."""
     asked = answer.headers.get("Retry-After", "")
     if asked.isdecimal():
         return min(float(asked), _LONGEST_PAUSE)

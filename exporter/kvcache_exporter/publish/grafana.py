@@ -1,4 +1,4 @@
-"""Boards in Grafana, by its HTTP API: a plan of what differs, and carrying it out."""
+"""Publishes boards over Grafana's HTTP API: plans what differs, then applies it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Board = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of Grafana; without a uid it does not exist yet, without a title it is the root."""
+    """A folder of Grafana; without a uid it does not exist yet."""
 
     uid: str
     title: str
@@ -25,7 +25,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One board's change and, unless nothing changes, the request that makes it."""
+    """The change of one board, and what to send for it."""
 
     change: Change
     dashboard: dict[str, Any]
@@ -39,7 +39,7 @@ class Grafana:
     def publish(
         self, boards: Sequence[Board], folder: str = "", datasource: str = "", *, dry_run: bool = False
     ) -> list[Change]:
-        """Creates and updates `boards`; nothing is written if one of them is not ours to write."""
+        """Creates and updates `boards`; writes nothing if one of them exists and is not ours."""
         target = self._folder(folder) if folder else None
         source = self._datasource(datasource) if datasource else None
         steps = self._steps([_prepared(board, source) for board in boards], target)
@@ -57,7 +57,7 @@ class Grafana:
         ]
         if foreign:
             raise PublishError(
-                f"Grafana has boards of these uids that are not ours (no tag {OWNER_TAG!r}): "
+                f"Grafana has boards with these uids that are not ours (no tag {OWNER_TAG!r}): "
                 f"{', '.join(foreign)}; nothing was changed. Give them another uid or delete them, "
                 f"or add the tag {OWNER_TAG!r} to let this command overwrite them"
             )
@@ -70,7 +70,7 @@ class Grafana:
                 self._save(step, folder_uid or step.folder_uid)
 
     def _save(self, step: _Step, folder_uid: str) -> None:
-        # With the version that was compared, and not overwriting, a change made meanwhile is refused.
+        # With the compared version and without overwriting, Grafana refuses if the board changed meanwhile.
         body = {
             "dashboard": step.dashboard,
             "overwrite": False,
@@ -137,7 +137,7 @@ class Grafana:
 
 
 def _prepared(board: Board, source: dict[str, str] | None) -> dict[str, Any]:
-    """The board as it is sent: with our tag and the chosen data source."""
+    """The board to send, with our tag and the chosen data source."""
     made = dict(board)
     made["tags"] = [*_tags(board), *([] if OWNER_TAG in _tags(board) else [OWNER_TAG])]
     templating = dict(board.get("templating") or {})
@@ -165,7 +165,7 @@ def _step(board: dict[str, Any], there: dict[str, Any] | None, target: Folder | 
 
 def _board_differences(ours: Board, theirs: Board) -> Iterator[str]:
     schemas = [int(board.get("schemaVersion") or 0) for board in (ours, theirs)]
-    # A newer Grafana hands a board out in its own, newer schema, with keys we never sent.
+    # A newer Grafana returns a board in its own, newer schema, with keys that we never sent.
     exact = schemas[0] >= schemas[1]
     own, other = ({k: v for k, v in board.items() if k not in _SERVERS_OWN} for board in (ours, theirs))
     yield from differences(own, other, exact=exact)
@@ -175,7 +175,7 @@ def _board_differences(ours: Board, theirs: Board) -> Iterator[str]:
 
 
 def _panels(board: Board) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Panels by title, also those inside collapsed rows."""
+    """Panels by title, including those inside collapsed rows."""
     for panel in board.get("panels") or []:
         yield (
             str(panel.get("title") or panel.get("type") or "untitled"),

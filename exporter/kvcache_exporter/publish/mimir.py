@@ -1,4 +1,4 @@
-"""Rule groups in a ruler that is configured over HTTP: Mimir, Cortex and what speaks their API."""
+"""Publishes rule groups over the ruler API of Mimir, Cortex and compatible servers."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from kvcache_exporter.publish.changes import Change, named_differences
 from kvcache_exporter.publish.client import ApiError, Client, PublishError
 
 NAMESPACE = "kvcache"
-# Mimir behind its own prefix as in a data source's address, Mimir's root, Cortex.
+# Below Mimir's prefix (as in a data source's address), at Mimir's root, and in Cortex.
 _ROUTES = ("/config/v1/rules", "/prometheus/config/v1/rules", "/api/v1/rules")
 _NO_ROUTE = {404, 405}
 _NO_RULES = ("no rule groups found", "group does not exist", "namespace does not exist")
@@ -23,7 +23,7 @@ Group = dict[str, Any]
 
 
 def groups_of(files: Mapping[str, str]) -> list[Group]:
-    """All groups of generated rule files ({name: YAML}); their names are unique, as a ruler needs them."""
+    """All groups of generated rule files ({name: YAML}); raises PublishError for a duplicate name."""
     groups: list[Group] = [group for text in files.values() for group in yaml.safe_load(text)["groups"]]
     names = [group["name"] for group in groups]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -80,7 +80,7 @@ class Ruler:
         return self._listed(found, answer.url)
 
     def _listed(self, found: Any, url: str) -> list[Group]:
-        """The answer is {namespace: [group]}, or a single group in the documentation's example."""
+        """The groups in an answer: {namespace: [group]}, or a single group as in the documentation."""
         if isinstance(found, dict):
             found = [found] if "name" in found and "rules" in found else found.get(self._namespace, [])
         if not isinstance(found, list) or not all(isinstance(g, dict) and "name" in g for g in found):
@@ -88,7 +88,7 @@ class Ruler:
         return found
 
     def _send(self, method: str, rest: str, **options: Any) -> requests.Response:
-        """Over the first route the server knows; the first telling answer settles which that is."""
+        """Send a request over the first route that the server knows, and remember that route."""
         path = f"/{quote(self._namespace, safe='')}{rest}"
         refusals = []
         for route in self._routes:
@@ -134,7 +134,7 @@ def _rules(group: Group) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Written one way: durations in seconds, texts trimmed, without what is empty, as rulers add it."""
+    """Normalised values: durations in seconds, trimmed texts, no empty values, which rulers add."""
     made: dict[str, Any] = {}
     for key, value in values.items():
         if key in _DURATION_KEYS:

@@ -1,4 +1,4 @@
-"""Rules for plain Prometheus: a file or a folder it reads, replaced in one step, and a reload."""
+"""Publishes rules to plain Prometheus: replaces files atomically and asks for a reload."""
 
 import os
 import tempfile
@@ -19,7 +19,7 @@ _RETRIED = (429, 502, 503, 504)
 
 
 def write(path: Path, files: Mapping[str, str], *, dry_run: bool = False) -> list[Change]:
-    """Writes all groups into the file `path`, or, if that is a folder, each file under its own name."""
+    """Writes all groups into the file `path`; if that is a folder, each file under its own name."""
     if path.is_dir():
         return [_write(path / name, text, dry_run=dry_run) for name, text in files.items()]
     if path.suffix not in _YAML:
@@ -56,7 +56,7 @@ def _write(path: Path, text: str, *, dry_run: bool) -> Change:
 
 
 def _named(text: str) -> list[tuple[str, object]]:
-    """The rules of a file by name; none of a file that is not one."""
+    """Pairs of name and rule; none if the text is not a rule file."""
     try:
         groups = groups_of({"": text})
     except (yaml.YAMLError, TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""Bands of prompt length as part of the group: what a miss costs depends on how much there is to compute."""
+"""Bands of prompt length as part of the group: the cost of a miss depends on the prompt's length."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from kvcache_exporter.requests.formats.base import Entry
 
 
 class Bands:
-    """Names for prompts up to each edge, in tokens, and for those above the last; no edges, no names."""
+    """Names the bands between `edges` (in tokens); without edges, groups stay as they are."""
 
     def __init__(self, edges: Sequence[int]) -> None:
         self._edges = tuple(edges)
@@ -20,7 +20,7 @@ class Bands:
         return bool(self._edges)
 
     def apply(self, entries: list[Entry]) -> list[Entry]:
-        """The entries with the band behind the group of each record whose prompt is known."""
+        """The entries, with the band appended to the group of each record whose prompt is known."""
         return [self._banded(entry) for entry in entries] if self._edges else entries
 
     def _banded(self, entry: Entry) -> Entry:

@@ -1,4 +1,4 @@
-"""Open log files, plain or gzipped, read by position in what they hold."""
+"""Open log files, plain or gzipped, read by position in their (decompressed) content."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ class Body(Protocol):
     def stat(self) -> os.stat_result: ...
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes of content; fewer only at the present end."""
+        """Up to `size` bytes of content; fewer only at the current end."""
         ...
 
     def head(self, size: int = HEAD_BYTES) -> bytes:
@@ -29,11 +29,11 @@ class Body(Protocol):
         ...
 
     def holds(self, cursor: Cursor) -> bool:
-        """Whether this may still be the cursor's file; cheap enough to ask at every poll."""
+        """Whether this may still be the cursor's file; cheap enough for every poll."""
         ...
 
     def covers(self, cursor: Cursor) -> bool:
-        """Whether all that the cursor passed is in here, however long it takes to find out."""
+        """Whether the file contains everything that the cursor has passed; may be slow."""
         ...
 
     def close(self) -> None: ...
@@ -70,12 +70,12 @@ class PlainBody:
 
 
 class GzipBody:
-    """Positions count decompressed bytes; going back means starting over."""
+    """Positions count decompressed bytes; reading backwards decompresses from the start again."""
 
     gz = True
 
     def __init__(self, descriptor: int, limit: int | None = None) -> None:
-        """`limit` is the number of compressed bytes to read at most."""
+        """`limit` is the maximum number of compressed bytes to read."""
         self._descriptor = descriptor
         self._limit = limit
         self._rewind()
@@ -119,7 +119,7 @@ class GzipBody:
         )
 
     def length(self, limit: int) -> int:
-        """Bytes of content that the first `limit` compressed bytes hold."""
+        """Bytes of content in the first `limit` compressed bytes."""
         probe, total = GzipBody(self._descriptor, limit), 0
         while (piece := probe._step()) is not None:
             total += len(piece)
@@ -135,7 +135,7 @@ class GzipBody:
             self._output = self._output[surplus:]
 
     def _step(self) -> bytes | None:
-        """Decompress a little; None when there is no more for now."""
+        """Decompress the next piece; None if there is no more for now."""
         if not self._input and not self._pending and not self._refill():
             return None
         try:
@@ -147,7 +147,7 @@ class GzipBody:
         self._pending = len(output) == _OUTPUT
         self._input = self._inflate.unconsumed_tail
         if self._inflate.eof:
-            # Members may follow each other, with zeros between them.
+            # Several members may follow each other, with zeros between them.
             self._input = self._inflate.unused_data.lstrip(b"\0")
             self._inflate = zlib.decompressobj(31)
             self._pending = False
@@ -163,9 +163,9 @@ class GzipBody:
 
 
 def read_on(body: Body, cursor: Cursor, offset: int, size: int) -> tuple[bytes, int] | None:
-    """Up to `size` bytes from `offset`, behind as many known ones as the second value says.
+    """Up to `size` bytes from `offset`, preceded by known bytes, and the number of those.
 
-    None when the cursor stands at `offset` and what it has passed is there no more.
+    None if the cursor is at `offset` and the bytes that it has passed are no longer there.
     """
     # One call reads both, so that a truncation in between cannot slip through.
     known = cursor.tail.size if offset == cursor.position else 0
@@ -174,7 +174,7 @@ def read_on(body: Body, cursor: Cursor, offset: int, size: int) -> tuple[bytes, 
 
 
 def open_body(path: str, expected: FileId | None = None) -> Body | None:
-    """The regular file at `path`; None if it is another than expected, or too short to tell what it is.
+    """The regular file at `path`; None if it is not the expected one, or too short to tell its kind.
 
     Raises OSError.
     """

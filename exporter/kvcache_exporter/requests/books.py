@@ -1,4 +1,4 @@
-"""What one source counted and what its decoders hold back: everything of it that goes into the state file."""
+"""The counters and decoders of one source: everything that goes into the state file with its positions."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,9 +21,9 @@ Key = tuple[str, str]
 
 
 class Books:
-    """Counts lines of logs, each log with a decoder of its own.
+    """Decodes and counts lines of logs, with one decoder per log.
 
-    Whoever reads the logs commits `changes` together with how far it has read, then calls `committed`.
+    The reader of the logs commits `changes` together with its positions, then calls `committed`.
     """
 
     def __init__(self, options: SourceOptions, form: Format, store: StateStore) -> None:
@@ -38,7 +38,7 @@ class Books:
         self.rollback()
 
     def rollback(self) -> None:
-        """Be what the state file holds; raises StateError where it cannot be read."""
+        """Return to what the state file holds; raises StateError if it cannot be read."""
         self.ledger.rollback(self._store.load(self._spaces["ledger"]))
         self._decoders: dict[str, Decoder] = {}
         self._seen = Seen()
@@ -51,20 +51,20 @@ class Books:
         self._joiner = self._new_joiner()
 
     def add(self, log_key: str, lines: Sequence[bytes], now: float, *, finished: bool = False) -> None:
-        """Count lines of one log, in order; `finished` when nothing more is expected of it."""
+        """Count lines of one log, in order; `finished` if no more lines are expected."""
         entries = self._decode(log_key, lines, finished=finished)
         if self._joiner:
             entries = list(self._joined(self._joiner.usage, entries, now))
         self.ledger.add(entries)
 
     def add_spans(self, records: Iterable[RequestRecord], now: float) -> None:
-        """Count what spans say of the requests in the logs, each with its line; needs `options.join`."""
+        """Join records made from spans with those of the logs, and count them; needs `options.join`."""
         if self._joiner:
             spans = self._bands.apply(list(records))
             self.ledger.add(list(self._joined(self._joiner.span, spans, now)))
 
     def expire(self, now: float) -> bool:
-        """Count what waited long enough for its other half; whether there was any."""
+        """Count records that waited long enough for their other half; True if there were any."""
         alone = self._joiner.expire(now) if self._joiner else []
         self.ledger.add(alone)
         return bool(alone)
@@ -75,7 +75,7 @@ class Books:
             yield from self._joiner.samples(self._name)
 
     def forget(self, log_keys: Iterable[str]) -> None:
-        """Drop what the decoders of these logs hold."""
+        """Drop the decoders of these logs."""
         for key in log_keys:
             self._decoders.pop(key, None)
             self._snapshots.pop(key, None)
@@ -83,11 +83,11 @@ class Books:
 
     @property
     def open_logs(self) -> set[str]:
-        """Logs of which something is held back."""
+        """Logs whose decoders hold something back."""
         return {key for key, held in self._snapshots.items() if held} | self._decoders.keys()
 
     def changes(self) -> tuple[dict[Key, bytes], list[Key]]:
-        """What to put into the state file, and what to delete from it, since `committed`."""
+        """Entries to put into the state file and keys to delete from it, since `committed`."""
         snapshots = {key: decoder.snapshot() for key, decoder in self._decoders.items()}
         self._changed = {
             key: held for key, held in snapshots.items() if held != self._snapshots.get(key, b"")
@@ -105,7 +105,7 @@ class Books:
         return puts, deletes + self._leftover
 
     def committed(self) -> None:
-        """What `changes` last gave is in the state file."""
+        """Confirm that the state file holds what `changes` last returned."""
         self.ledger.committed()
         self._seen.committed()
         self._snapshots.update(self._changed)
@@ -118,7 +118,7 @@ class Books:
         waiting, joined = (self._store.load(self._spaces[kind]) for kind in ("join", "joined"))
         if self._join:
             return Joiner(self._join, waiting, joined)
-        # The configuration joins nothing any more: what waited for its other half counts alone.
+        # Joining is no longer configured: records that wait for their other half are counted alone.
         self.ledger.add(Joiner(JoinOptions(0.0), waiting, {}).expire(0.0))
         self._leftover = [(self._spaces["join"], key) for key in waiting]
         self._leftover += [(self._spaces["joined"], key) for key in joined]
@@ -145,12 +145,12 @@ class Books:
             self._say_format(getattr(decoder, "chosen", ""))
             return [*entries, *self._bands.apply(decoder.flush())] if finished else entries
         except Exception:
-            # The lines count as read, so they must show up somewhere. No text of them is logged.
+            # The lines count as read, so they must be counted as failures. Their text is not logged.
             log.exception("source %s: unexpected fault in a decoder; please report it", self._name)
             return [RecordError("internal")] * len(lines)
 
     def _entries(self, decoder: Decoder, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
-        """Bands and joins are of single records."""
+        """Entries of the lines; in columns unless bands or joins need single records."""
         if self._joiner or self._bands:
             return [*self._bands.apply(decoder.decode(lines))]
         return decoder.columns(lines)

@@ -1,4 +1,4 @@
-"""Records to columns: the ledger counts many requests at once, by sums over columns."""
+"""Converts records to columns, so that the ledger counts many requests at once with sums over columns."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ Other = Aggregate | Skipped | RecordError
 
 
 def in_columns(entries: Iterable[Entry | RequestColumns]) -> Iterator[RequestColumns | Other]:
-    """The same entries with all requests in columns, each group's in the order of the log; others follow."""
+    """The same entries with all requests in columns, each group in the order of its log; others follow."""
     batches: dict[tuple[object, ...], list[RequestRecord]] = defaultdict(list)
     others: list[Other] = []
     for entry in entries:
@@ -29,7 +29,7 @@ def in_columns(entries: Iterable[Entry | RequestColumns]) -> Iterator[RequestCol
 
 
 def _columns(records: list[RequestRecord]) -> RequestColumns:
-    """Of one provider, model, group and contract."""
+    """Columns of records with the same provider, model, group and contract."""
     by_name = dict(zip(RequestRecord._fields, zip(*records, strict=True), strict=True))
     *names, _ = RequestColumns._fields
     values = [by_name[name][0] if name in _SHARED else by_name[name] for name in names]

@@ -1,4 +1,4 @@
-"""Tells whether a file is another log, or a copy of one that is being followed."""
+"""Decides whether a file is a log of its own, or a copy of one that is being followed."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -11,20 +11,20 @@ from kvcache_exporter.requests.stream import Stream
 
 
 class Likeness(IntEnum):
-    """The greater, the more it counts."""
+    """How a file relates to a followed one; a greater value takes precedence."""
 
     OTHER = 0
     """Another log."""
     LONGER = 1
-    """All of the followed file is in it, and more."""
+    """It contains the whole followed file, and more."""
     UNSURE = 2
-    """The followed file has been changed just now."""
+    """The followed file is changing at this moment."""
     COPY = 3
-    """All of it is in the followed file."""
+    """The followed file contains all of it."""
 
 
 class Relatives:
-    """Finds the stream that a file is most like, among those whose names go with the file's."""
+    """Finds the stream that a file resembles most, among those with related names."""
 
     def __init__(self, streams: Iterable[Stream]) -> None:
         self._families: dict[tuple[str, str], dict[str, Stream]] = {}
@@ -36,7 +36,7 @@ class Relatives:
             self._families.setdefault(family(path), {})[stream.cursor.key] = stream
 
     def most_like(self, found: Found, body: Body, disk: Disk) -> tuple[Likeness, Stream | None]:
-        """Streams that lost their file, and copies, are not asked."""
+        """The best match; streams that lost their file, and copies, are not considered."""
         best: tuple[Likeness, Stream | None] = Likeness.OTHER, None
         streams = self._families.get(family(found.path), {}).values()
         for stream in sorted(streams, key=lambda stream: stream.cursor.position):
@@ -52,7 +52,7 @@ def _may_be_copy(found: Found, stream: Stream) -> bool:
     if cursor.parent or stream.is_lost or cursor.file == found.file:
         return False
     if stream.linked and found.path == cursor.origin != cursor.path:
-        # Renamed and created anew: the same first lines do not make it the same log.
+        # Renamed and created again: the same first lines do not make it the same log.
         return False
     return related(found.path, cursor.path) or related(found.path, cursor.origin)
 
@@ -73,14 +73,14 @@ def _compare(candidate: Body, stream: Stream, disk: Disk) -> Likeness:
 
 
 def _head_allows(candidate: Body, cursor: Cursor) -> bool:
-    """Whether the first bytes leave it open that this is a copy of the cursor's file."""
+    """Whether, by its first bytes, this may be a copy of the cursor's file."""
     head = candidate.head(cursor.head.size)
     return len(head) < cursor.head.size or cursor.head.matches(head)
 
 
 def likeness(candidate: Body, cursor: Cursor, followed: Body) -> Likeness:
-    """How `candidate`, whose head allows it to be a copy, compares with `followed`, the cursor's file."""
-    # A copy is never longer than its original, if it is measured first.
+    """Compares `candidate`, which by its head may be a copy, with `followed`, the cursor's file."""
+    # Measured first, as a copy is never longer than its original.
     size, followed_size = _size(candidate), _size(followed)
     end = min(size, followed_size)
     start = max(0, end - TAIL_BYTES)
@@ -95,11 +95,11 @@ def likeness(candidate: Body, cursor: Cursor, followed: Body) -> Likeness:
 
 
 def _tells(body: Body) -> bool:
-    """Whether enough is in the file to know it again: lines begin like each other."""
+    """Whether the file is long enough to recognise: lines often begin alike."""
     head = body.head()
     return len(head) >= TELLING_BYTES or b"\n" in head
 
 
 def _size(body: Body) -> int:
-    # Not worth decompressing all of it for: the first kilobyte and names that go together tell a copy.
+    # Not worth decompressing everything: the first kilobyte and related names identify a copy.
     return len(body.head()) if body.gz else body.stat().st_size

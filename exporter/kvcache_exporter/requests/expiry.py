@@ -1,4 +1,4 @@
-"""Misses that came later than the provider keeps a prefix: no eviction, and no fault of the prompt."""
+"""Finds misses after a pause longer than the provider keeps a prefix: neither evicted nor changed."""
 
 from kvcache_exporter.model import RequestRecord
 from kvcache_exporter.requests.formats.minimums import kept_seconds
@@ -7,17 +7,17 @@ _TTL_SECONDS = {"5m": 300.0, "30m": 1800.0, "1h": 3600.0, "12h": 43_200.0}
 
 
 class Expiry:
-    """Follows one prompt group: when it was last heard of, and how long what it wrote is kept."""
+    """Follows one prompt group: its latest request, and how long its written prefixes are kept."""
 
     def __init__(self) -> None:
         self._newest: float | None = None
         self._kept = 0.0
 
     def expired(self, record: RequestRecord) -> bool:
-        """Whether the group was silent for longer than the provider keeps a prefix before this request.
+        """Whether the pause before this request was longer than the provider keeps a prefix.
 
-        False where it is not known how long that is (engines evict by need) or when the request came. Records
-        come about in the order of time.
+        False if that is not known (engines evict by need), or if the record has no timestamp. Expects records
+        roughly in the order of time.
         """
         at = record.timestamp
         if at is None:

@@ -32,10 +32,9 @@ def read_lines(
 ) -> Iterator[list[bytes]]:
     """Batches of log records without their framing; `-` is standard input.
 
-    A last line without newline counts. A file that is one JSON document over many lines, of at most
-    512 MiB, gives the elements of its array, or itself. Lines longer than 64 MiB are left out and told to
-    `on_too_long`.
-    Raises KVCacheError when the file cannot be read.
+    A last line without a newline counts. A JSON document over many lines, of at most 512 MiB, gives the
+    elements of its array, or itself. `on_too_long` is called for each line longer than 64 MiB, which is left
+    out. Raises KVCacheError if the file cannot be read.
     """
     try:
         source, total = _open(path)
@@ -54,7 +53,7 @@ def _open(path: str) -> tuple[BinaryIO, int]:
 
 
 def _unpacked(source: BinaryIO, total: int, progress: Progress | None) -> Iterator[bytes]:
-    """Blocks of content; a gzipped file may have many members, and may be cut off in the last."""
+    """Blocks of content; a gzipped file may have many members and end in the middle of the last."""
     blocks = _blocks(source, total, progress)
     first = next(blocks, b"")
     if not first.startswith(GZIP_MAGIC):
@@ -102,7 +101,7 @@ def _records(blocks: Iterator[bytes], on_too_long: Callable[[], None]) -> Iterat
 
 
 def _may_be_document(begin: bytes) -> bool:
-    """Whether the first line is no log entry by itself, but may start a JSON document over many lines."""
+    """Whether the first line may be the start of a JSON document over many lines, not a log entry."""
     text = begin.removeprefix(_BOM).lstrip()
     first, newline, _ = text.partition(b"\n")
     if text.startswith(b"["):
@@ -111,7 +110,7 @@ def _may_be_document(begin: bytes) -> bool:
 
 
 def _document(begin: bytes, blocks: Iterator[bytes]) -> tuple[bytes, list[bytes] | None]:
-    """What was read, and the elements of the JSON document that it is, if it is one."""
+    """The bytes read so far and None, or b"" and the elements of the JSON document."""
     parts, size = [begin], len(begin)
     for block in blocks:
         parts.append(block)

@@ -1,4 +1,4 @@
-"""Keeps streams of lines and files together while these are rotated, copied, truncated and removed."""
+"""Tracks which file holds which stream while files are rotated, copied, truncated and removed."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,11 +16,11 @@ _ROUNDS = 5
 _MOST_OPEN = 512
 _OPEN_AT_REST = 256
 _TICK_SECONDS = 2.0
-"""After this long, a change of a file is sure to change its modification time too."""
+"""After this time, any change of a file also changes its modification time."""
 
 
 class Tracker:
-    """Decides at every scan from which file each stream is read and which files are new."""
+    """Decides, at every scan, from which file each stream is read, and which files are new."""
 
     def __init__(self, patterns: Sequence[str], cursors: Iterable[Cursor], options: FollowOptions) -> None:
         self.options = options
@@ -28,9 +28,9 @@ class Tracker:
         self.rotations: Counter[str] = Counter()
         self.next_key = 1
         self.first = False
-        """Whether nothing was ever seen of this source before."""
+        """Whether this is the first scan of the source ever."""
         self.at_end = False
-        """Whether files found at first count as read."""
+        """Whether files found by the first scan count as read."""
         self.disk = Disk(patterns)
         self._taken: set[FileId] = set()
         self._counted: set[FileId] = set()
@@ -41,10 +41,10 @@ class Tracker:
         self._changed = False
 
     def scan(self) -> None:
-        """Bring streams and files together.
+        """Match streams with files.
 
         A file is read only up to the size it had before the folder was listed. A copy that the listing does
-        not show was made later then, and holds all that was read: this makes copies safe to match.
+        not show was therefore made later and contains everything that was read, so copies are safe to match.
         """
         self.disk.problems.clear()
         for _ in range(_ROUNDS):
@@ -54,7 +54,7 @@ class Tracker:
                 break
 
     def tidy(self) -> None:
-        """Close files at their end, so that few are open and deleted ones give back their space."""
+        """Close files that are read to their end, so that few are open and deleted ones free their space."""
         now = self.options.clock()
         at_rest = [s for s in self.streams.values() if s.body is not None and s.drained]
         at_rest.sort(key=lambda stream: stream.active)
@@ -72,12 +72,12 @@ class Tracker:
         self._open_files = sum(stream.body is not None for stream in self.streams.values())
         for stream in self.streams.values():
             stream.linked = stream.cursor.file in self.disk.known
-        # With more files than may be open, those that waited longest come first.
+        # If there are more files than may be open, those that waited longest come first.
         for stream in sorted(self.streams.values(), key=lambda stream: stream.active):
             if stream.cursor.key in self.streams:
                 self._locate(stream, now)
         if self._recovery.run(self._relatives, now) or self._changed:
-            # What lost its file may be found, in the next round, in one that looks new.
+            # The next round may find a lost stream in a file that looks new.
             self._changed = True
             return
         self._taken = {stream.cursor.file for stream in self.streams.values()}
@@ -124,7 +124,7 @@ class Tracker:
             self._cut(stream)
 
     def _may_be_new(self, found: Found, body: Body, cursor: Cursor) -> bool:
-        """Whether a file of which nothing was read is to be judged anew: a copy may have got its inode."""
+        """Whether to reconsider a file of which nothing was read: a copy may have reused its inode."""
         if found.file not in self.disk.matched or not body.holds(cursor):
             return False
         verdict, _ = self._relatives.most_like(found, body, self.disk)

@@ -1,8 +1,9 @@
-"""Takes the wrapping of container runtimes and of JSON arrays off log lines.
+"""Removes the wrapping of container runtimes and of JSON arrays from log lines.
 
-A file may mix all of these, so each line is judged by itself: CRI (`<time> stdout F <text>`), docker
+A file may mix all of these, so each line is examined by itself: CRI (`<time> stdout F <text>`), docker
 json-file (`{"log": "...", "stream": ..., "time": ...}`), one array over many lines (`[`, `{...},`, `]`), a
-byte order mark. Anything else passes as it is, also what Fluent Bit and Vector wrap: decoders know that.
+byte order mark. Everything else passes unchanged, also the wrapping of Fluent Bit and Vector, which decoders
+handle.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Final
 import msgspec
 
 OVERFLOW: Final = b"\x00too long\x00"
-"""Stands (by identity) for a record whose joined parts were longer than allowed."""
+"""Marks, by identity, a record whose joined parts were too long."""
 
 _DOCKER = b'{"log":'
 _PREFIX = itemgetter(slice(0, len(_DOCKER)))
@@ -25,7 +26,7 @@ _CRI = re.compile(
     rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) (stdout|stderr) ([FP])(?::\S*)?(?: |$)(.*)", re.DOTALL
 )
 _HELD_LIMIT = 64 * 1024 * 1024
-"""Bytes of lines that may pass while a record waits for its end."""
+"""Bytes of lines that may follow while a record is incomplete."""
 
 
 class _DockerLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,8 +50,8 @@ class _Partial:
 class Framer:
     """Unwraps the lines of one file, in order.
 
-    `held_bytes` and `held_records` say where to begin again: after a restart a fresh framer, fed the file
-    from `held_bytes` before the end of what was fed, gives `held_records` records that were given before.
+    `held_bytes` and `held_records` say where to resume: after a restart, feed a new framer from `held_bytes`
+    before the end of what was fed; its first `held_records` records are repetitions.
     """
 
     def __init__(self, max_bytes: int = 1024 * 1024) -> None:
@@ -61,16 +62,16 @@ class Framer:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes fed since the start of the oldest record that waits for its end, newlines included."""
+        """Bytes fed since the start of the oldest incomplete record, newlines included."""
         return self._fed - min((p.fed for p in self._partials.values()), default=self._fed)
 
     @property
     def held_records(self) -> int:
-        """Records given since then."""
+        """Records returned since then."""
         return self._done - min((p.done for p in self._partials.values()), default=self._done)
 
     def feed(self, lines: list[bytes]) -> list[bytes]:
-        """Records that these complete lines, without newlines, finish; OVERFLOW for one that is too long."""
+        """Records completed by these lines (without newlines); OVERFLOW for one that is too long."""
         if not self._partials and is_plain(lines):
             return lines
         records: list[bytes] = []
@@ -82,7 +83,7 @@ class Framer:
         return records
 
     def passed(self, size: int) -> None:
-        """Count bytes of the file that are no lines for `feed`: left out as too long, or padding."""
+        """Account for bytes of the file that are not fed: too long lines, or padding."""
         self._fed += size
 
     def _line(self, line: bytes, records: list[bytes]) -> None:
@@ -98,7 +99,7 @@ class Framer:
             self._give(element, records)
 
     def _part(self, stream: bytes, text: bytes, complete: bool, records: list[bytes]) -> None:
-        # The runtimes know two streams; whatever else a line claims must not make this grow.
+        # Runtimes have two streams; other names in a line must not use up memory.
         stream = stream if stream in (b"stdout", b"stderr") else b""
         partial = self._partials.get(stream)
         if partial is None:
@@ -150,7 +151,7 @@ def _docker(line: bytes) -> _DockerLine | None:
 
 
 def _without_array(line: bytes) -> bytes | None:
-    """The element on a line of an array written over many lines; None for the lines with its brackets."""
+    """The element on a line of an array over many lines; None for the lines with its brackets."""
     text = line.strip()
     if text in (b"[", b"]", b"],", b","):
         return None

@@ -1,4 +1,4 @@
-"""How a log file is recognised again: by what it holds, since names and inodes are reused."""
+"""Recognises a log file again by its content, since names and inodes are reused."""
 
 import os
 import re
@@ -18,7 +18,7 @@ NOWHERE: FileId = (0, 0)
 
 
 class Print(NamedTuple):
-    """Fingerprint of a stretch of bytes; never the bytes themselves, which may hold prompt text."""
+    """Fingerprint of a range of bytes; never the bytes themselves, which may contain prompt text."""
 
     size: Annotated[int, msgspec.Meta(ge=0, le=HEAD_BYTES)] = 0
     digest: str = ""
@@ -28,7 +28,7 @@ class Print(NamedTuple):
         return cls(len(data), blake2b(data, digest_size=16).hexdigest()) if data else cls()
 
     def matches(self, data: bytes) -> bool:
-        """Whether `data` begins with these bytes."""
+        """Whether `data` begins with the fingerprinted bytes."""
         return len(data) >= self.size and Print.of(data[: self.size]) == self
 
 
@@ -39,8 +39,8 @@ _BOUNDARIES = ("", *"-_+~@")
 def related(one: str, other: str) -> bool:
     """Whether rotation may have named one of these files after the other.
 
-    `a.log` goes with `a.log.1`, `a.log.1.gz`, `a-20251129.log`; files of the same content whose names do not
-    go together are two logs.
+    `a.log` is related to `a.log.1`, `a.log.1.gz` and `a-20251129.log`. Files with the same content and
+    unrelated names are two logs.
     """
     folder, name = _folder_and_stem(one)
     other_folder, other_name = _folder_and_stem(other)
@@ -49,7 +49,7 @@ def related(one: str, other: str) -> bool:
 
 
 def family(path: str) -> tuple[str, str]:
-    """Files that are related are of one family."""
+    """A key that related files share."""
     folder, stem = _folder_and_stem(path)
     return folder, re.split(r"[-_+~@]", stem, maxsplit=1)[0]
 

@@ -1,4 +1,4 @@
-"""Cuts blocks of bytes into lines."""
+"""Splits blocks of bytes into lines."""
 
 from typing import NamedTuple
 
@@ -8,17 +8,17 @@ _NEWLINE = 10
 
 
 class Batch(NamedTuple):
-    """What one read came to; the counts leave out what was counted before a restart."""
+    """The result of one read; counts exclude what was counted before a restart."""
 
     records: list[bytes]
     lines: int
     too_long: int
     size: int
-    """Bytes of content passed."""
+    """Bytes of content that were read."""
 
 
 def split_lines(window: bytes, known: int, end: int) -> list[bytes]:
-    """The lines between `known` and `end`, which is just behind the last newline."""
+    """The lines between `known` and `end`, the position after the last newline."""
     if known and window[known - 1] != _NEWLINE:
         return window[known : end - 1].split(b"\n")
     # Copying the block before splitting it would cost as much as splitting it.

@@ -1,6 +1,6 @@
-"""The files on disk: those that a source's patterns match, and their neighbours."""
+"""Lists files on disk: those that a source's patterns match, and their neighbours."""
 
-# Runs at every poll over whole folders, where a Path per file would cost more than the reading.
+# This runs at every poll over whole folders, where creating Path objects would cost more than reading.
 # ruff: noqa: PTH112, PTH116, PTH120, PTH207
 
 import glob
@@ -18,33 +18,33 @@ class Found(NamedTuple):
     """A regular file."""
 
     path: str
-    """Of the file itself where a pattern matched a symbolic link."""
+    """Of the file itself if a pattern matched a symbolic link."""
     file: FileId
     size: int
     modified: int
     """Nanoseconds since 1970."""
 
     def is_shorter_than(self, cursor: Cursor) -> bool:
-        """Whether so little is in the file that it is not opened, and the cursor has seen more."""
+        """Whether the file is too short to open, and shorter than what the cursor has seen."""
         return self.size < min(2, max(cursor.position, cursor.head.size))
 
 
 class Disk:
-    """What a source's patterns match, as of the last look, and a way to open it."""
+    """The files that a source's patterns matched at the last look."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = tuple(patterns)
         self.matched: dict[FileId, Found] = {}
         self.known: dict[FileId, Found] = {}
-        """Those matched, and the neighbours of files that are matched no more."""
+        """Matched files, and the neighbours of files that no longer match."""
         self.problems: dict[str, str] = {}
-        """What could not be read since this was cleared, by path."""
+        """What could not be read since the last clear, by path."""
         self.unreadable: set[FileId] = set()
-        """Files that could not be opened when they were first tried."""
+        """Files that could not be opened at the first attempt."""
 
     def look(self, cursors: Sequence[Cursor]) -> None:
         self.matched = matched_files(self._patterns, self.problems)
-        # Not between two files of a rotation: only while there was never a file.
+        # Only if there has never been a file: during a rotation there may be none for a moment.
         if not (self.matched or cursors or self.problems):
             patterns = ", ".join(self._patterns)
             self.problems[patterns] = f"no file matches {patterns}; correct paths, if one is written already"
@@ -52,7 +52,7 @@ class Disk:
         self.known = _neighbours(folders) | self.matched
 
     def open(self, found: Found) -> Body | None:
-        """None when the file cannot be read, or is not what was found any more."""
+        """None if the file cannot be read, or is no longer the one that was found."""
         try:
             return open_body(found.path, found.file)
         except FileNotFoundError:
@@ -64,7 +64,7 @@ class Disk:
 
 
 def matched_files(patterns: Sequence[str], problems: dict[str, str]) -> dict[FileId, Found]:
-    """Files that the patterns match, by path; each once, whatever its links."""
+    """Files that the patterns match, each once however many links it has."""
     files: dict[FileId, Found] = {}
     for pattern in patterns:
         for path in sorted(_paths(pattern, problems)):
@@ -79,13 +79,13 @@ def matched_files(patterns: Sequence[str], problems: dict[str, str]) -> dict[Fil
 
 
 def _neighbours(folders: Iterable[str]) -> dict[FileId, Found]:
-    """All regular files in the folders; folders and files that cannot be read are passed over."""
+    """All regular files in the folders; skips folders and files that cannot be read."""
     files = (found for folder in sorted(folders) for found in _in_folder(folder))
     return {found.file: found for found in files}
 
 
 def look_at(path: str) -> Found | None:
-    """None when there is no regular file. Raises OSError when that cannot be found out."""
+    """None if there is no regular file; raises OSError if that cannot be determined."""
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""What the configuration says of a log source, and how patiently files are followed."""
+"""The options of a source of requests, and the times for following its files."""
 
 import time
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from kvcache_exporter.requests.outcome import FullHit
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Of one source, wherever its lines come from."""
+    """Options of one source, wherever its lines come from."""
 
     name: str
     paths: tuple[str, ...]
-    """Files to follow; none where the lines come from elsewhere."""
+    """Files to follow; empty if the lines come from elsewhere."""
     start_at: Literal["beginning", "end"]
     decoding: DecoderOptions
     full_hit: FullHit
@@ -25,7 +25,7 @@ class SourceOptions:
     groups: int = 200
     max_line_bytes: int = 8 << 20
     join: JoinOptions | None = None
-    """Where spans are joined to the records."""
+    """How spans are joined to the records; None if they are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class FollowOptions:
     max_line_bytes: int = 1024 * 1024
     block_bytes: int = 512 * 1024
     settle_seconds: float = 10.0
-    """After how long at rest a last line without newline is given, if it is whole JSON."""
+    """How long a file must be unchanged before a last line without newline is delivered, if complete JSON."""
     linger_seconds: float = 60.0
-    """How long a file at its end is kept open, and a rotated one may still be written to."""
+    """How long a file stays open after its end, and a rotated one may still be written to."""
     idle_seconds: float = 600.0
-    """After how long at rest the end of a file is announced that nobody rotated."""
+    """How long a file must be unchanged before its end is announced, unless it is rotated."""
     forget_seconds: float = 24 * 3600.0
-    """How long the position of a file that is gone is kept, in case that a copy turns up."""
+    """How long the position of a deleted file is kept, in case a copy turns up."""
     clock: Callable[[], float] = time.time

@@ -182,7 +182,7 @@ class Tally(msgspec.Struct):
     def samples(self, labels: tuple[str, str, str, str]) -> Iterator[Sample]:
         """`labels` are those of REQ: source, provider, model_name, group."""
         if self.outcomes:
-            # All outcomes from the start: a series born above zero hides its first increase.
+            # All outcomes exist from the start: a series that appears above zero hides its first increase.
             for outcome in OUTCOMES:
                 yield Sample(c.REQUESTS, (*labels, outcome), float(self.outcomes.get(outcome, 0)))
         if self.outcomes or self.aggregates:

@@ -1,1 +1,1 @@
-"""Usage logs that arrive by Kafka, each message counted by exactly one exporter of the group."""
+"""Usage logs in Kafka topics; exactly one exporter of the group counts each message."""

@@ -18,7 +18,7 @@ _STATISTICS_SECONDS = 2
 
 
 def stamps(security: Security) -> tuple[tuple[int, int], ...]:
-    """Change when a file of `security` does; raises KafkaFailedError where one is missing."""
+    """Values that change with the files of `security`; raises KafkaFailedError if one is missing."""
     try:
         found = [Path(file).stat() for file in security.files]
     except OSError as error:
@@ -29,7 +29,7 @@ def stamps(security: Security) -> tuple[tuple[int, int], ...]:
 def connect(
     options: KafkaOptions, on_error: Callable[[KafkaError], None], on_statistics: Callable[[str], None]
 ) -> Consumer:
-    """A client that has not joined its group yet; raises KafkaFailedError where settings cannot be used."""
+    """A client that has not joined its group yet; raises KafkaFailedError for unusable settings."""
     settings = {**_settings(options), "error_cb": on_error, "stats_cb": on_statistics}
     try:
         return Consumer(settings, logger=log)
@@ -45,7 +45,7 @@ def _settings(options: KafkaOptions) -> dict[str, Any]:
         "client.id": "kvcache-exporter",
         "session.timeout.ms": session,
         "heartbeat.interval.ms": min(3000, session // 3),
-        # All partitions are given anew at every rebalance, so that each owner looks where to go on.
+        # Every rebalance assigns all partitions again, so that each owner checks where to resume.
         "partition.assignment.strategy": "roundrobin",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -56,7 +56,7 @@ def _settings(options: KafkaOptions) -> dict[str, Any]:
         "statistics.interval.ms": _STATISTICS_SECONDS * 1000,
         "reconnect.backoff.ms": 500,
         "reconnect.backoff.max.ms": 5000,
-        # What it would log at every try to connect comes to `on_error`, too, and is said once there.
+        # Connection failures also go to `on_error`, which logs them once instead of at every attempt.
         "log_level": 2,
         **_security(options.security),
     }

@@ -1,4 +1,4 @@
-"""Why a session with the brokers ends."""
+"""Reasons for ending a session with the brokers."""
 
 from kvcache_exporter.errors import KVCacheError
 
@@ -12,4 +12,4 @@ class KafkaFailedError(KVCacheError):
 
 
 class RejoinError(KVCacheError):
-    """The session has to begin anew, without a fault."""
+    """The session must be restarted, although nothing failed."""

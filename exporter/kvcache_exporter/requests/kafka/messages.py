@@ -1,4 +1,4 @@
-"""Log lines out of Kafka messages."""
+"""Extracts log lines from Kafka messages."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from kvcache_exporter.requests.lines import is_whole_json
 
 
 def lines_of(value: bytes | None) -> Sequence[bytes]:
-    """The lines of one message: none of a tombstone; JSON printed over several lines is one."""
+    """The lines of one message; a tombstone has none, and JSON over several lines counts as one."""
     if value is None:
         return ()
     if b"\n" not in value:

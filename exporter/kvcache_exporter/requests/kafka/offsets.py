@@ -1,9 +1,9 @@
-"""Who counts which messages of a partition, and where a new owner goes on.
+"""Decides which exporter counts which messages of a partition, and where a new owner resumes.
 
-A batch counts only once it is claimed: its exporter commits the offset behind it to the group, and in the
-commit's metadata the last claim of every exporter that had the partition. The group refuses claims of members
-that lost their partitions, so of two exporters only one can claim a message; and after a crash an exporter
-finds out from the metadata, whoever came after it, whether its last batch was claimed.
+A batch counts only once it is claimed: the exporter commits the offset after it to the group, with the last
+claim of every exporter that ever owned the partition in the commit's metadata. The group refuses claims of
+members that lost their partitions, so only one exporter can claim a message. After a crash, an exporter
+learns from the metadata whether its last batch was claimed, whoever owned the partition since.
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 _MARK = "kvcache1"
 _MOST = 64
-"""Exporters remembered per partition: brokers allow 4096 bytes, and each takes 28 at most."""
+"""Exporters remembered per partition: brokers allow 4096 bytes, and each takes up to 28."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Of each exporter the offset behind its last claim, the newest claim first."""
+    """The offset after each exporter's last claim, the newest claim first."""
 
     ends: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def decode(cls, metadata: str | None) -> "Claims":
-        """No claims where the metadata is not ours: tools that reset offsets leave it empty."""
+        """No claims if the metadata is not ours: tools that reset offsets leave it empty."""
         mark, *words = (metadata or "").split(" ")
         pairs = [word.partition(":") for word in words]
         if mark != _MARK or not all(owner and end.isascii() and end.isdigit() for owner, _, end in pairs):
@@ -46,43 +46,43 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What is known of a partition when it becomes ours."""
+    """What is known about a partition when it is assigned to this exporter."""
 
     own: int | None
     """Next offset according to this exporter's state file."""
     committed: int | None
-    """The group's, with its claims."""
+    """The group's committed offset."""
     claims: Claims
     low: int
-    """The log holds the offsets from here..."""
+    """The first offset in the partition's log."""
     high: int
-    """...to before this."""
+    """The offset after the last one in the log."""
     fresh: int
-    """Where to begin if nobody was here before."""
+    """Where to begin if nobody has read the partition before."""
 
 
 class Resume(NamedTuple):
-    """Where a partition is read on."""
+    """Where reading of a partition resumes."""
 
     next: int
     uncounted: int = 0
-    """Messages that this exporter claimed and cannot count any more: its state file was set back."""
+    """Messages that this exporter claimed but has lost, as its state file was set back."""
     expired: int = 0
-    """Messages that were deleted before anybody read them."""
+    """Messages that were deleted before anyone read them."""
 
 
 def resume(at: Standing, owner: str) -> Resume:
-    """Where `owner`, whose own batches are settled, goes on."""
+    """Where `owner` resumes, once it is known which of its batches were claimed."""
     own, committed = at.own, at.committed
     if own is None and committed is None:
         return Resume(at.fresh)
     if committed is None or (own is not None and at.claims.last_owner == owner):
-        # Nobody else was here since, so what the state file says is right, also if the group was reset.
+        # Nobody else has read since, so the state file is right, even if the group's offsets were reset.
         begin, uncounted = own or 0, 0
     else:
         begin = max(committed, own or 0)
         uncounted = 0 if own is None else max(0, (at.claims.of(owner) or 0) - own)
     if begin > at.high:
-        # A group forgets the offsets of a deleted topic; then this is a new one. Else the log lost its end.
+        # Without a committed offset this is a new topic with an old name; else the log has lost its end.
         return Resume(at.low if committed is None else at.high, uncounted)
     return Resume(max(begin, at.low), uncounted, max(0, at.low - begin))

@@ -1,4 +1,4 @@
-"""What the configuration says of Kafka; needs no Kafka client."""
+"""The options of a Kafka source; importing this needs no Kafka client."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ def is_installed() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How to speak to the brokers; secrets are files."""
+    """How to connect to the brokers; secrets are read from files."""
 
     protocol: str = "plaintext"
     ca_file: str | None = None
@@ -38,5 +38,5 @@ class KafkaOptions:
     topics: tuple[str, ...]
     group: str = "kvcache-exporter"
     session_seconds: float = 45.0
-    """After how long without a sign of life the group gives an exporter's partitions to others."""
+    """After this time without a heartbeat, the group assigns an exporter's partitions to others."""
     security: Security = Security()

@@ -1,4 +1,4 @@
-"""The partitions that the group gave to this exporter: where each goes on, and who claimed what of it."""
+"""The partitions assigned to this exporter: the next offset of each, and the claims on it."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from kvcache_exporter.requests.kafka.reasons import failed
 from kvcache_exporter.requests.options import SourceOptions
 
 ANSWER_SECONDS = 4.0
-"""How long a broker may take for an answer."""
+"""Timeout for a broker's answer."""
 
 
 class Partitions:
@@ -22,7 +22,7 @@ class Partitions:
     def __init__(self, options: SourceOptions, books: Books, journal: Journal, consumer: Consumer) -> None:
         self._options, self._books, self._journal, self._consumer = options, books, journal, consumer
         self._next: dict[str, int] = {}
-        """Offset of the next message of each partition that is ours."""
+        """Offset of the next message of each assigned partition."""
         self._claims: dict[str, Claims] = {}
         self._flushed = False
 
@@ -30,9 +30,9 @@ class Partitions:
         self._next.clear()
 
     def take(self, given: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Own these and no others; returns them with the offsets to go on from."""
+        """Own these partitions and no others; returns them with the offsets at which to resume."""
         ours = {name_of(partition) for partition in given}
-        # What was counted and not staged is void, so that nothing is counted at two takings.
+        # Drop what was counted but not staged, so that nothing is counted twice.
         self._journal.load()
         self._flushed = False
         staged = self._journal.staged
@@ -47,7 +47,7 @@ class Partitions:
         return [partition_of(name, offset) for name, offset in self._next.items()]
 
     def count(self, name: str, messages: Iterable[Message]) -> None:
-        """Count messages of one partition, in order; none of a partition that is not ours."""
+        """Count messages of one partition, in order; ignores a partition that is not assigned."""
         if name not in self._next:
             return
         lines: list[bytes] = []
@@ -63,7 +63,7 @@ class Partitions:
         self._count_lines(name, lines)
 
     def news(self) -> dict[str, int] | None:
-        """Of each partition the offset behind what was counted and not claimed; None if nothing is new."""
+        """The offsets after what was counted but not claimed, by partition; None if nothing is new."""
         owner, known = self._journal.owner, self._journal.positions
         ends = {
             name: end
@@ -80,13 +80,13 @@ class Partitions:
         ]
 
     def claimed(self, ends: Mapping[str, int]) -> None:
-        """The group took these claims, and they are in the state file."""
+        """Note that the group accepted these claims, and that they are in the state file."""
         for name, end in ends.items():
             self._claims[name] = self._claims[name].add(self._journal.owner, end)
         self._flushed = False
 
     def lag(self) -> int:
-        """Messages that are not counted, as far as the brokers have told."""
+        """Messages that are not counted yet, as far as the client knows."""
         lag = 0
         for name, following in self._next.items():
             edges = self._consumer.get_watermark_offsets(partition_of(name), cached=True)
@@ -105,7 +105,7 @@ class Partitions:
         }
 
     def _begin(self, name: str, committed: int | None) -> int:
-        """Where to go on; counts what cannot be read any more."""
+        """Where to resume; counts messages that can no longer be read."""
         low, high = self._consumer.get_watermark_offsets(partition_of(name), timeout=ANSWER_SECONDS)
         topic, _, number = name.rpartition("/")
         old = int(number) < self._journal.partitions.get(topic, 0)
@@ -126,7 +126,7 @@ class Partitions:
         return found.next
 
     def _flush(self, names: set[str]) -> None:
-        """What comes next of these is read elsewhere: count what is known of requests under way."""
+        """Finish these logs, whose next lines are read elsewhere: count incomplete requests as they are."""
         for name in names:
             self._books.add(name, [], time.time(), finished=True)
         self._books.forget(names)

@@ -1,4 +1,4 @@
-"""The errors of Kafka clients by reason, and what their statistics say of the connection."""
+"""Maps the Kafka client's errors to reasons, and reads the connection's state from its statistics."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -54,10 +54,10 @@ _decode_statistics = msgspec.json.Decoder(_Statistics).decode
 
 
 def is_connected(statistics: str) -> bool:
-    """Whether any broker answers."""
+    """Whether the client is connected to a broker."""
     return any(broker.state in ("UP", "UPDATE") for broker in _decode_statistics(statistics).brokers.values())
 
 
 def failed(error: "KafkaError", what: str) -> KafkaFailedError:
-    """The error that ends a session for this one."""
+    """The exception with which this error ends a session."""
     return KafkaFailedError(reason_of(error), f"{what}: {error.str()}")

@@ -1,4 +1,4 @@
-"""One membership in a consumer group: partitions come and go, messages are counted in claimed batches."""
+"""One membership in a consumer group, in which messages are counted in claimed batches."""
 
 import time
 from collections import defaultdict
@@ -22,12 +22,12 @@ _BATCH_BYTES = 16 << 20
 
 
 class Session:
-    """Used by one thread. What it counted and did not claim is void after any error it raises."""
+    """For one thread. After any exception, messages that were counted but not claimed must be forgotten."""
 
     def __init__(
         self, options: SourceOptions, kafka: KafkaOptions, books: Books, journal: Journal, trouble: Trouble
     ) -> None:
-        """Raises KafkaFailedError where the client cannot start."""
+        """Raises KafkaFailedError if the client cannot start."""
         self._kafka, self._journal, self._trouble = kafka, journal, trouble
         self._stamps = stamps(kafka.security)
         self._consumer = connect(kafka, trouble.on_error, trouble.on_statistics)
@@ -38,7 +38,7 @@ class Session:
         self._rejoin_by = float("inf")
 
     def join(self) -> None:
-        """Raises KafkaFailedError where the brokers do not answer."""
+        """Raises KafkaFailedError if the brokers do not answer."""
         self._look_at_topics()
         self._consumer.subscribe(
             list(self._kafka.topics),
@@ -51,9 +51,9 @@ class Session:
         self._consumer.close()
 
     def turn(self) -> bool:
-        """Take what has come; True if that ended a batch, once a second or after 16 MiB.
+        """Receive messages; True if that completed a batch, after a second or 16 MiB.
 
-        Raises KafkaFailedError, RejoinError or StateError; then the session is over.
+        Raises KafkaFailedError, RejoinError or StateError, which end the session.
         """
         try:
             received = self._consumer.consume(_MESSAGES, _WAIT_SECONDS)
@@ -74,13 +74,13 @@ class Session:
         return True
 
     def lag(self) -> int:
-        """Messages in our partitions that are not counted."""
+        """Messages in our partitions that are not counted yet."""
         return self._partitions.lag()
 
     def _failed(self, message: Message, error: KafkaError) -> None:
         topic = message.topic()
         if error.name() == "_AUTO_OFFSET_RESET":
-            raise RejoinError(f"topic {topic}: {error.str()}; joining anew to see what is left of it")
+            raise RejoinError(f"topic {topic}: {error.str()}; rejoining to see what is left of it")
         if topic:
             self._trouble.on_topic(topic, error)
         else:
@@ -88,12 +88,12 @@ class Session:
 
     def _check(self, now: float) -> None:
         if stamps(self._kafka.security) != self._stamps:
-            raise RejoinError("credentials have changed; connecting anew")
+            raise RejoinError("credentials have changed; reconnecting")
         if now > self._rejoin_by:
-            raise RejoinError("no partitions since the group refused a claim; joining anew")
+            raise RejoinError("no partitions since the group refused a claim; rejoining")
 
     def _settle(self) -> None:
-        """Count what has come, claim it, and make it count; void if the group refuses the claim."""
+        """Count the batch, claim it, and commit it; drop it if the group refuses the claim."""
         by_partition: dict[str, list[Message]] = defaultdict(list)
         for message in self._waiting:
             by_partition[f"{message.topic()}/{message.partition()}"].append(message)
@@ -110,7 +110,7 @@ class Session:
             self._partitions.claimed(ends)
 
     def _claim(self, offsets: list[TopicPartition]) -> bool:
-        """Whether the group took the claims; where that is not known, raises, and the next session asks."""
+        """Whether the group accepted the claims; raises if unknown, and the next session finds out."""
         try:
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as failure:
@@ -123,12 +123,12 @@ class Session:
         if len(refused) == len(answers):
             raise failed(refused[0], "messages cannot be claimed")
         for error in refused:
-            # Of a single partition only if it or the right to it is gone, so nobody else claims it either.
+            # A single partition fails only if it or the right to it is gone, so no other exporter claims it.
             self._trouble.on_error(error)
         return True
 
     def _fence(self, error: KafkaError) -> None:
-        """The group is giving partitions anew, ours included: what was counted is void until it has."""
+        """The group is rebalancing: drop what was counted and wait for the next assignment."""
         self._trouble.on_fenced(error)
         self._journal.load()
         self._drop()
@@ -140,7 +140,7 @@ class Session:
         self._size = 0
 
     def _look_at_topics(self) -> None:
-        """Note how many partitions there are: those that come later are read from their beginning."""
+        """Note how many partitions there are: those added later are read from their beginning."""
         found: dict[str, int] = {}
         for topic in self._kafka.topics:
             if topic in self._journal.partitions:

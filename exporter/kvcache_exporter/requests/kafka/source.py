@@ -1,7 +1,7 @@
-"""One source whose lines arrive by Kafka: its thread, and what it publishes.
+"""One source that reads its lines from Kafka: its thread, and the samples it publishes.
 
-Everything that goes wrong ends the session with the brokers: the thread forgets what it counted and did not
-claim, joins the group anew, and asks there whether its last batch was claimed.
+Any failure ends the session with the brokers: the thread forgets what it counted but did not claim, joins the
+group again, and finds out whether its last batch was claimed.
 """
 
 import logging
@@ -30,7 +30,7 @@ _CLOSE_SECONDS = 5.0
 
 
 class KafkaSource:
-    """The first `poll` starts the thread; `block` may be read by any."""
+    """The first `poll` starts the thread; any thread may read `block`."""
 
     lag_bytes = 0
 
@@ -51,11 +51,11 @@ class KafkaSource:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What cannot be read now and why."""
+        """What cannot be read at the moment, and why."""
         return self._trouble.problems
 
     def poll(self, now: float) -> bool:  # noqa: ARG002
-        """See that messages are being read; never waits, and has nothing more to do itself."""
+        """Make sure that the thread runs; never waits, and returns False as it reads nothing itself."""
         if self._thread is None and not self._stop.is_set():
             self._thread = threading.Thread(target=self._run, name=f"kafka {self.name}", daemon=True)
             self._thread.start()
@@ -65,7 +65,7 @@ class KafkaSource:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_SECONDS)
-        # A thread that still waits for a broker must not write over what comes after it.
+        # A thread that still waits for a broker must not overwrite what its successor writes.
         self._journal.close()
 
     def _run(self) -> None:
@@ -84,7 +84,7 @@ class KafkaSource:
             self._stop.wait(_RETRY_SECONDS)
 
     def _read(self) -> None:
-        # Imported late: its library is an extra.
+        # Imported late, as the library is an optional extra.
         from kvcache_exporter.requests.kafka.session import Session  # noqa: PLC0415
 
         session = Session(self._options, self._kafka, self._books, self._journal, self._trouble)

@@ -1,4 +1,4 @@
-"""What is wrong between a source and its brokers: counted by reason, said once, shown while it lasts."""
+"""Problems between a source and its brokers: counted by reason, logged once, shown while they last."""
 
 import logging
 from collections import Counter
@@ -14,11 +14,11 @@ log = logging.getLogger(__name__)
 
 
 class Trouble:
-    """`problems` may be read by any thread; everything else is called by the source's own."""
+    """Any thread may read `problems`; everything else is for the source's thread."""
 
     def __init__(self, source: str) -> None:
         self.errors: Counter[str] = Counter()
-        """By the catalogue's BROKER_ERROR_REASONS, since the start."""
+        """Counts by the catalogue's BROKER_ERROR_REASONS, since the start."""
         self._source = source
         self._connection = ""
         self._failure = ""
@@ -26,12 +26,12 @@ class Trouble:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong now; empty when all is well."""
+        """What is wrong at the moment; empty if all is well."""
         found = (self._connection, self._failure, *dict(self._topics).values())
         return tuple(text for text in found if text)
 
     def note(self, error: Exception) -> None:
-        """A session ended by this error."""
+        """Note that this error ended a session."""
         if isinstance(error, KafkaFailedError):
             self.errors[error.reason] += 1
         if str(error) != self._failure:
@@ -39,7 +39,7 @@ class Trouble:
         self._failure = str(error)
 
     def on_error(self, error: "KafkaError") -> None:
-        """The client has trouble and goes on trying."""
+        """Note an error after which the client keeps trying."""
         reason = reason_of(error)
         self.errors[reason] += 1
         text = f"{reason}: {error.str()}"
@@ -49,14 +49,14 @@ class Trouble:
             log.warning("source %s: %s", self._source, text)
 
     def on_fenced(self, error: "KafkaError") -> None:
-        """The group refused a claim because it is giving partitions anew."""
+        """Note that the group refused a claim because it is rebalancing."""
         self.errors["fenced"] += 1
         log.info(
             "source %s: a claim came too late, its messages are counted again: %s", self._source, error.str()
         )
 
     def on_topic(self, topic: str, error: "KafkaError") -> None:
-        """A topic cannot be read."""
+        """Note that a topic cannot be read."""
         reason = reason_of(error)
         self.errors[reason] += 1
         text = f"topic {topic}: {error.str()}"
@@ -65,7 +65,7 @@ class Trouble:
         self._topics[topic] = text
 
     def on_statistics(self, statistics: str) -> None:
-        """Say whether any broker answers, also while no message comes."""
+        """Log when the connection to all brokers is lost or restored, even without messages."""
         if is_connected(statistics):
             if self._connection:
                 log.info("source %s: connected to a broker again", self._source)
@@ -74,7 +74,7 @@ class Trouble:
             self._say("connection: no broker answers")
 
     def on_assigned(self) -> None:
-        """The group gave partitions to its members: brokers, group and topics are all right."""
+        """The group assigned partitions, so brokers, group and topics are all right."""
         self._connection = self._failure = ""
         self._topics.clear()
 
