@@ -5,7 +5,6 @@ from typing import Any
 from chart import Manifest, merged
 
 TLS = {"web": {"tls": {"enabled": True, "existingSecret": "tls"}}}
-CLIENTS = {"web": {"tls": {"clientAuthType": "VerifyClientCertIfGiven"}}}
 PASSWORD = {"web": {"existingSecret": "web", "basicAuth": {"enabled": True, "existingSecret": "scrape"}}}
 STATEFUL = {"kind": "StatefulSet"}
 CLAIM = {"persistence": {"enabled": True}}

@@ -625,7 +625,6 @@ LOG_LAST_RECORD = _metric(
 _OTLP = "OTLP"
 SIGNALS = ("traces", "logs")
 OTLP_REFUSALS = ("media_type", "encoding", "too_large", "malformed", "slow", "busy", "state")
-JOIN_SIDES = ("usage", "span")
 JOIN_RESULTS = ("joined", "usage_only", "span_only")
 OTLP_RECEIVED = _metric(
     "counter",
