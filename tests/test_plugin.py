@@ -319,7 +319,7 @@ def test_whatever_the_stats_hold_each_request_is_counted_exactly_once(found: lis
 
 
 def test_counting_a_request_costs_microseconds(load: Load) -> None:
-    """About 6 here (`python -m benchmarks plugin`); the bound allows for a machine that others use, too."""
+    """About 4 here (`python -m benchmarks plugin`); the bound allows for a machine that others use, too."""
     logger = load()(shapes.config(new_model()), 0)
     requests = [finished(shapes.NEWEST, 640, cached) for cached in (0, 320, 624)] * 1000
     best = math.inf

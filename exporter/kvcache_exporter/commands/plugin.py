@@ -19,6 +19,7 @@ MODULES = (
     "plugin/counters.py",
     "plugin/finished.py",
     "plugin/options.py",
+    "plugin/series.py",
     "plugin/vllm.py",
     "requests/__init__.py",
     "requests/outcome.py",
