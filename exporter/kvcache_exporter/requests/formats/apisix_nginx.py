@@ -10,11 +10,11 @@ import msgspec
 
 from kvcache_exporter.requests.formats.rows import Reading, RowFormat, foreign
 from kvcache_exporter.requests.formats.statuses import failure_of_status
-from kvcache_exporter.requests.formats.values import milliseconds, seconds, token
+from kvcache_exporter.requests.formats.values import Seconds, Tokens, milliseconds, seconds, token
 
 
 class AccessRow(msgspec.Struct, gc=False):
-    """One line; the two servers' variables side by side."""
+    """One line; the two servers' variables side by side, most of them numbers that NGINX writes as text."""
 
     ts: Any = None
     time_iso8601: Any = None
@@ -25,26 +25,39 @@ class AccessRow(msgspec.Struct, gc=False):
     request_type: Any = None
     llm_model: Any = None
     request_llm_model: Any = None
-    llm_prompt_tokens: Any = None
-    llm_completion_tokens: Any = None
+    llm_prompt_tokens: Tokens = None
+    llm_completion_tokens: Tokens = None
     llm_time_to_first_token: Any = None
-    usage_prompt: Any = None
-    usage_cached: Any = None
-    usage_written: Any = None
-    usage_completion: Any = None
-    upstream_header_time: Any = None
-    upstream_response_time: Any = None
+    usage_prompt: Tokens = None
+    usage_cached: Tokens = None
+    usage_written: Tokens = None
+    usage_completion: Tokens = None
+    upstream_header_time: Seconds = None
+    upstream_response_time: Seconds = None
+
+
+_UNSET = {"llm_prompt_tokens": 0, "llm_completion_tokens": 0, "usage_prompt": 0, "usage_completion": 0,
+          "usage_cached": None, "usage_written": None}  # fmt: skip
+"""What counts come to whose variable was not set: NGINX logs those as empty or "-", APISIX as 0."""
+
+
+def _tidy(row: AccessRow) -> None:
+    for name, unset in _UNSET.items():
+        value: Any = getattr(row, name)
+        setattr(row, name, unset if value in ("", "-") else token(value))
+    for name in ("upstream_header_time", "upstream_response_time"):
+        setattr(row, name, seconds(getattr(row, name)))
 
 
 def _read(row: AccessRow) -> Reading:
     if row.request_time is None and row.llm_prompt_tokens is None and row.usage_prompt is None:
         raise foreign("an access log of APISIX or NGINX")
-    prompt = _count(row.llm_prompt_tokens) or _count(row.usage_prompt) or None
+    prompt = row.llm_prompt_tokens or row.usage_prompt or None
     reading = Reading(
         prompt=prompt,
-        cached=_count(row.usage_cached),
-        written=_count(row.usage_written),
-        output=_count(row.llm_completion_tokens) or _count(row.usage_completion) or None,
+        cached=row.usage_cached,
+        written=row.usage_written,
+        output=row.llm_completion_tokens or row.usage_completion or None,
         ttft=_ttft(row),
         duration=seconds(row.request_time),
         at=row.time_iso8601 if row.ts is None else row.ts,
@@ -58,18 +71,11 @@ def _read(row: AccessRow) -> Reading:
     return reading
 
 
-def _count(value: Any) -> int | None:
-    """A variable's value; NGINX logs unset ones as empty or "-", APISIX prompt and output also as 0."""
-    if type(value) is str and value.isdecimal() and len(value) < 10:
-        return int(value)  # as `token` does; nearly all are
-    return None if value is None or value in ("", "-") else token(value)
-
-
 def _ttft(row: AccessRow) -> float | None:
     """Milliseconds of APISIX, or seconds to NGINX's upstream headers: those of a stream come first."""
     if row.llm_time_to_first_token is not None:
         return (milliseconds(row.llm_time_to_first_token) or None) if row.request_type != "ai_chat" else None
-    header, whole = seconds(row.upstream_header_time), seconds(row.upstream_response_time)
+    header, whole = row.upstream_header_time, row.upstream_response_time
     return header if header is not None and whole is not None and header < whole else None
 
 
@@ -77,4 +83,4 @@ def _looks(sample: Mapping[str, Any]) -> bool:
     return "llm_prompt_tokens" in sample or ("usage_prompt" in sample and "request_time" in sample)
 
 
-APISIX_NGINX = RowFormat("apisix_nginx", AccessRow, _read, _looks)
+APISIX_NGINX = RowFormat("apisix_nginx", AccessRow, _read, _looks, tidy=_tidy)

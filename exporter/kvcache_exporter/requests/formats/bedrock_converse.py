@@ -14,10 +14,9 @@ from kvcache_exporter.requests.formats.chat_usage import has_field
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, measured, row_of
 from kvcache_exporter.requests.formats.tiers import tier
 from kvcache_exporter.requests.formats.usual import Counted, as_counted
-from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds
+from kvcache_exporter.requests.formats.values import Tokens, milliseconds
 
 INCLUSIVE = "openai."
-_TTLS = ("5m", "1h")
 _UNSAID = (None, None, None)
 
 
@@ -98,10 +97,10 @@ def _unfold(row: ConverseRow) -> ConverseRow:
     usage, metrics = row.usage, row.metrics
     if isinstance(row.metadata, ConverseEvent) and not isinstance(usage, ConverseUsage):
         usage, metrics = row.metadata.usage, row.metadata.metrics
-    if isinstance(metrics, ConverseMetrics):
+    if row.latency_ms is None and isinstance(metrics, ConverseMetrics):
         measured(row, None, milliseconds(metrics.latency))
     if isinstance(usage, ConverseUsage):
-        row.usage = _counted(usage, INCLUSIVE in label(row.model))
+        row.usage = _counted(usage, row.model)
     return row
 
 
@@ -113,7 +112,7 @@ def _invoked(row: ConverseRow, metrics: Invocation) -> ConverseRow:
         cache_read_input_tokens=metrics.cache_read_input_token_count,
         cache_write_input_tokens=metrics.cache_write_input_token_count,
     )
-    row.type, row.usage = None, _counted(usage, INCLUSIVE in label(row.model))
+    row.type, row.usage = None, _counted(usage, row.model)
     return row
 
 
@@ -131,7 +130,7 @@ def _tiers(rows: Sequence[Any]) -> Sequence[str]:
     ]
 
 
-def _counted(usage: ConverseUsage, inclusive: bool) -> Counted:
+def _counted(usage: ConverseUsage, model: object) -> Counted:
     fresh, read, written = usage.input_tokens, usage.cache_read_input_tokens, usage.cache_write_input_tokens
     read = usage.cache_read_input_token_count if read is None else read
     written = usage.cache_write_input_token_count if written is None else written
@@ -139,6 +138,7 @@ def _counted(usage: ConverseUsage, inclusive: bool) -> Counted:
     if fresh is None and not cache:
         return Counted(None, None)
     prompt = fresh or 0
+    inclusive = isinstance(model, str) and INCLUSIVE in model
     if not inclusive or prompt < cache:
         prompt += cache
     if read is None and written is not None:
@@ -149,14 +149,15 @@ def _counted(usage: ConverseUsage, inclusive: bool) -> Counted:
 
 def _split(details: object, written: int) -> tuple[tuple[str, int], ...]:
     """Written tokens by TTL; what the details do not mention has the default of 5 minutes."""
-    found = dict.fromkeys(_TTLS, 0)
+    short = long = 0
     for detail in details if isinstance(details, list) else ():
-        if detail.ttl in _TTLS:
-            found[detail.ttl] += detail.tokens or 0
-    if sum(found.values()) > written:
+        if detail.ttl == "5m":
+            short += detail.tokens or 0
+        elif detail.ttl == "1h":
+            long += detail.tokens or 0
+    if not long or short + long > written:
         return (("5m", written),)
-    found["5m"] += written - sum(found.values())
-    return tuple((ttl, tokens) for ttl, tokens in found.items() if tokens)
+    return (("5m", written - long), ("1h", long)) if written > long else (("1h", long),)
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Langfuse's observations: usage keys are disjoint, and the total tells where an SDK sent others."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,7 +10,7 @@ from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.rows import Reading, RowFormat, foreign
 from kvcache_exporter.requests.formats.statuses import failure_of_text
 from kvcache_exporter.requests.formats.timestamps import timestamp
-from kvcache_exporter.requests.formats.values import seconds, token
+from kvcache_exporter.requests.formats.values import Seconds, Tokens, seconds, token
 
 _READ = ("input_cached_tokens", "input_cache_read", "cache_read_input_tokens", "input_cache_read_tokens")
 _WRITTEN = ("input_cache_creation", "cache_creation_input_tokens", "input_cache_write")
@@ -30,12 +30,19 @@ class ObservationRow(msgspec.Struct, gc=False, rename="camel"):
     completion_start_time: Any = None
     provided_model_name: Any = None
     model: Any = None
-    usage_details: Any = None
-    latency: Any = None
-    time_to_first_token: Any = None
+    usage_details: dict[str, Tokens] | list[Any] | str | float | bool | None = None
+    latency: Seconds = None
+    time_to_first_token: Seconds = None
     level: Any = None
     status_message: Any = None
     metadata: Any = None
+
+
+def _tidy(row: ObservationRow) -> None:
+    details: Any = row.usage_details
+    if isinstance(details, dict):
+        row.usage_details = {name: token(details[name]) for name in _LAYOUTS[tuple(details)].counted}
+    row.latency, row.time_to_first_token = seconds(row.latency), seconds(row.time_to_first_token)
 
 
 class _Keys(NamedTuple):
@@ -87,11 +94,10 @@ def _read(row: ObservationRow) -> Reading:
     return reading
 
 
-def _add_counts(reading: Reading, details: dict[str, Any]) -> None:
-    keys = _LAYOUTS[tuple(details)]
-    usage = {name: token(details[name]) for name in keys.counted}
+def _add_counts(reading: Reading, usage: Mapping[str, int | None]) -> None:
+    keys = _LAYOUTS[tuple(usage)]
     # SDKs that know two spellings send the same number under both: the largest, not the sum.
-    reading.cached, reading.written = _largest(usage, keys.read), _largest(usage, keys.written)
+    reading.cached, reading.written = _all(usage, keys.read, max), _all(usage, keys.written, max)
     split = tuple([(ttl, tokens) for ttl, name in keys.ttls if (tokens := usage[name])]) if keys.ttls else ()
     if split:
         in_parts = sum(tokens for _, tokens in split)
@@ -100,28 +106,30 @@ def _add_counts(reading: Reading, details: dict[str, Any]) -> None:
     _add_totals(reading, usage, keys)
 
 
-def _add_totals(reading: Reading, usage: dict[str, int | None], keys: _Keys) -> None:
+def _add_totals(reading: Reading, usage: Mapping[str, int | None], keys: _Keys) -> None:
     fresh, output, total = usage.get("input"), usage.get("output"), usage.get("total")
     if fresh is not None and total is not None and total == fresh + (output or 0):
         reading.prompt, reading.output = fresh, output
         return
-    every_output = sum([usage[name] or 0 for name in keys.output])
-    reading.output = None if output is None and not every_output else every_output
+    reading.output = _all(usage, keys.output, sum) or output
     if fresh is not None:
-        others = sum([usage[name] or 0 for name in keys.other])
+        others = _all(usage, keys.other, sum) or 0
         reading.prompt = fresh + others + (reading.cached or 0) + (reading.written or 0)
 
 
-def _largest(usage: Mapping[str, int | None], names: tuple[str, ...]) -> int | None:
+def _all(
+    usage: Mapping[str, int | None], names: tuple[str, ...], into_one: Callable[[list[int]], int]
+) -> int | None:
+    """The counts under these names as one; None if there are none."""
     if len(names) < 2:
         return usage[names[0]] if names else None
-    return max((count for name in names if (count := usage[name]) is not None), default=None)
+    counts = [count for name in names if (count := usage[name]) is not None]
+    return into_one(counts) if counts else None
 
 
 def _ttft(row: ObservationRow) -> float | None:
-    measured = seconds(row.time_to_first_token)
-    if measured is not None or row.completion_start_time is None:
-        return measured
+    if row.time_to_first_token is not None or row.completion_start_time is None:
+        return row.time_to_first_token
     start, first, end = map(timestamp, (row.start_time, row.completion_start_time, row.end_time))
     if start is None or first is None or end is None or not start <= first < end:
         return None
@@ -129,9 +137,8 @@ def _ttft(row: ObservationRow) -> float | None:
 
 
 def _duration(row: ObservationRow) -> float | None:
-    measured = seconds(row.latency)
-    if measured is not None:
-        return measured
+    if row.latency is not None:
+        return row.latency
     start, end = timestamp(row.start_time), timestamp(row.end_time)
     return None if start is None or end is None or end < start else end - start
 
@@ -146,4 +153,4 @@ def _looks(sample: Mapping[str, Any]) -> bool:
     return "usageDetails" in sample or ("traceId" in sample and "startTime" in sample and "type" in sample)
 
 
-LANGFUSE = RowFormat("langfuse", ObservationRow, _read, _looks)
+LANGFUSE = RowFormat("langfuse", ObservationRow, _read, _looks, tidy=_tidy)

@@ -109,6 +109,8 @@ class RowFormat:
     """Whether a decoded entry looks like this format."""
     provider: str = ""
     contract: Caching = UNKNOWN_CONTRACT
+    tidy: Callable[[Any], None] | None = None
+    """Gives a row whose fields hold any JSON the types of `row`; lines that do not fit are read with it."""
 
     def recognises(self, sample: Mapping[str, object]) -> bool:
         """Whether the sample looks like this format."""
@@ -171,6 +173,8 @@ class RowDecoder(ReadingDecoder):
 
     def __init__(self, format_: RowFormat, options: DecoderOptions) -> None:
         super().__init__(format_.row)
+        if format_.tidy is not None:
+            self._decode_row = _tolerant(self._decode_row, format_.row, format_.tidy)
         self._read = format_.read
         self._labels = Labeller(options, format_.provider, format_.contract).labels
         self._group_by = group_reader(options.group_by)
@@ -180,6 +184,27 @@ class RowDecoder(ReadingDecoder):
         reading.leave_out_embeddings()
         group = reading.group if self._group_by is None else self._group_by(line)
         return reading, self._labels(reading.provider, reading.model, group)
+
+
+def _tolerant(
+    decode: Callable[[bytes], Any], row: type[msgspec.Struct], tidy: Callable[[Any], None]
+) -> Callable[[bytes], Any]:
+    """Lets msgspec convert the numbers of usual lines, which costs next to nothing."""
+    fields = [
+        (field.name, Any, msgspec.field(default=None, name=field.encode_name))
+        for field in msgspec.structs.fields(row)
+    ]
+    decode_loosely = msgspec.json.Decoder(msgspec.defstruct(row.__name__, fields, gc=False)).decode
+
+    def decoded(line: bytes) -> Any:
+        try:
+            return decode(line)
+        except msgspec.ValidationError:
+            loose = decode_loosely(line)
+        tidy(loose)
+        return loose
+
+    return decoded
 
 
 def foreign(name: str) -> RecordError:

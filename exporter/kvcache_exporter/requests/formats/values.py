@@ -14,6 +14,8 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] | None
 Milliseconds = float | str | bool | list[Any] | dict[str, Any] | None
 """The type of a length of time in a row: any JSON, with all numbers as floats."""
 MAX_SECONDS = 1e6
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)] | None
+"""The type of a length of time in a row of which msgspec refuses what is none."""
 MAX_LABEL = 200
 
 
