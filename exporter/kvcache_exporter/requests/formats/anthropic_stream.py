@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
@@ -30,6 +31,7 @@ from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, milliseconds, refusal
 
 _USAGE_EVENTS = ("message_start", "message_delta", "message_stop")
+_TEXT_EVENTS = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
 MAX_PENDING = 10_000
 _KEPT = frozenset({int, bool, str, list, CacheCreation})
 """Types of a usage object's fields that tell something."""
@@ -59,6 +61,12 @@ class Invocation(msgspec.Struct, gc=False, rename="camel"):
 
     first_byte_latency: Any = None
     invocation_latency: Any = None
+
+
+class EventType(msgspec.Struct, gc=False):
+    """All that matters of an event of text."""
+
+    type: Any = None
 
 
 class StreamRow(msgspec.Struct, gc=False):
@@ -109,7 +117,8 @@ class StreamDecoder(LineDecoder):
     """Holds back the requests whose streams have not ended."""
 
     def __init__(self, options: DecoderOptions) -> None:
-        super().__init__(StreamRow)
+        super().__init__(EventType)
+        self._decode_event = msgspec.json.Decoder(StreamRow, strict=False).decode
         self._labels = Labeller(options, "anthropic", UNKNOWN_CONTRACT).labels
         self._group_by = group_reader(options.group_by)
         self._pending: dict[str, Pending] = {}
@@ -117,7 +126,10 @@ class StreamDecoder(LineDecoder):
         self._latest = ""
         """The request that started last: events without an id belong to it."""
 
-    def _take(self, row: StreamRow, line: bytes, entries: list[Entry]) -> None:
+    def _take(self, event: EventType, line: bytes, entries: list[Entry]) -> None:
+        if type(event.type) is str and event.type in _TEXT_EVENTS:  # nearly all are
+            return
+        row = self._decode_event(line)
         if row.type == "error":
             self._fail(row, entries)
         elif row.type in _USAGE_EVENTS:
@@ -159,15 +171,15 @@ class StreamDecoder(LineDecoder):
         return self._pending[key]
 
     def _update(self, known: Pending, row: StreamRow, usage: MessagesUsage, line: bytes) -> None:
-        for name in MessagesUsage.__struct_fields__:
-            value = getattr(usage, name)
+        for name, value in zip(MessagesUsage.__struct_fields__, astuple(usage), strict=True):
             if type(value) in _KEPT:
                 setattr(known.usage, name, value)
-        message = row.message if isinstance(row.message, StreamMessage) else StreamMessage()
         group = (row.route or row.group) if self._group_by is None else self._group_by(line)
-        known.model_name = known.model_name or label(message.model) or label(row.model)
-        known.by_bedrock |= label(message.id).startswith(_BEDROCK)
-        known.diagnosis = known.diagnosis or diagnosis(message.diagnostics)
+        if isinstance(row.message, StreamMessage):
+            known.model_name = known.model_name or label(row.message.model)
+            known.by_bedrock |= label(row.message.id).startswith(_BEDROCK)
+            known.diagnosis = known.diagnosis or diagnosis(row.message.diagnostics)
+        known.model_name = known.model_name or label(row.model)
         known.provider = known.provider or label(row.provider)
         known.group = known.group or label(group)
         if known.timestamp is None:

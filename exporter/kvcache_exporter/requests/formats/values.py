@@ -55,6 +55,8 @@ def milliseconds(value: object) -> float | None:
 
 def label(value: object) -> str:
     """A label value: at most 200 characters, none of them a control character; "" where there is none."""
+    if value is None:
+        return ""
     if isinstance(value, str):
         text = value[:MAX_LABEL]
         return text if text.isprintable() else "".join(map(_visible, text))
