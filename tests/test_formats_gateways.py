@@ -353,3 +353,20 @@ def test_report_counts_a_copied_session_once(capsys: pytest.CaptureFixture[str],
     assert main(["report", str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["requests"], found["skipped"]) == (2, {"not_a_request": 6, "duplicate": 8})
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "odd"),
+    [("apisix_nginx", 2, {"usage_written": "-"}), ("envoy_ai_gateway", 4, {"token_latency_ttft": "-"}),
+     ("langfuse", 1, {"timeToFirstToken": "soon"})],
+)  # fmt: skip
+def test_a_value_of_another_type_changes_nothing_of_the_others(
+    name: str, place: int, odd: dict[str, str]
+) -> None:
+    """Usual lines are decoded to numbers at once, whether they stand there as text or not; others loosely."""
+    line = sample_lines(name)[place]
+    usual, texts = json.loads(line), json.loads(line, parse_int=str, parse_float=str)
+    entry = record(name, usual)
+    assert None not in counts(entry)[:2]
+    for other in (texts, {**usual, **odd}, {**texts, **odd}):
+        assert record(name, other) == entry

@@ -5,93 +5,166 @@ input tokens include what was read and written.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, field
 
 from kvcache_exporter.model import CUSTOM_PATHS
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller, Labels
-from kvcache_exporter.requests.formats.layouts import Layouts
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.paths import Paths
-from kvcache_exporter.requests.formats.rows import Reading, ReadingDecoder, foreign
+from kvcache_exporter.requests.formats.rows import Reading, ReadingDecoder, foreign, tolerant
 from kvcache_exporter.requests.formats.tiers import tier
-from kvcache_exporter.requests.formats.values import label, milliseconds, number, seconds, token
+from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds, number, seconds, token
 
-KEYS: dict[str, tuple[str, ...]] = {
-    "prompt_tokens": ("gen_ai.usage.input_tokens", "llm_input_token"),
-    "cached_tokens": ("gen_ai.usage.cache_read.input_tokens", "llm_cached_input_token"),
-    "written_tokens": ("gen_ai.usage.cache_creation.input_tokens", "llm_cache_creation_input_token"),
-    "output_tokens": ("gen_ai.usage.output_tokens", "llm_output_token"),
-    "ttft_ms": ("gen_ai.server.time_to_first_token_ms", "token_latency_ttft", "ttft"),
-    "ttft_seconds": (),
-    "duration_ms": ("duration", "dur_ms"),
-    "duration_seconds": (),
-    "timestamp": ("start_time", "time"),
-    "model_name": ("gen_ai.response.model", "response_model", "gen_ai.request.model", "model"),
-    "provider": ("gen_ai.provider.name", "backend_name"),
-    "group": ("route",),
-    "status": ("response_code", "status"),
-    "request_id": ("x-request-id",),
-    "service_tier": (),
-}
-"""Keys of the project's examples and documentation, by field; the first that has a value counts."""
-_NOTHING: dict[str, Any] = dict.fromkeys(KEYS)
 _ABSENT = ("-", "")
 """What Envoy writes for none."""
-_FLAGS = "response_flags"
-_TELLING = frozenset((*KEYS["prompt_tokens"], "gen_ai.request.model", "response_code", _FLAGS))
+_Name = Annotated[str, Meta(min_length=2)] | None
+_Code = Annotated[int, Meta(ge=0, le=999)] | None
+_PROMPT = ("gen_ai.usage.input_tokens", "llm_input_token")
+_TELLING = frozenset((*_PROMPT, "gen_ai.request.model", "response_code", "response_flags"))
 """Keys of which one stands in every line, also without counts."""
+_decode_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_ONLY_OWN = frozenset({"ttft_seconds", "duration_seconds", "service_tier"})
+"""Names in `fields` for which the project has no keys, or only in milliseconds."""
 _DISCONNECTED = "DC"
 _BACKEND = re.compile(r"[^/]+/([^/]+)/route/.*")
 """`namespace/backend/route/...`, which the gateway writes where a provider's name is due."""
 
 
-class _Layout(NamedTuple):
-    """What the keys of a line say."""
+class EnvoyRow(msgspec.Struct, gc=False):
+    """Keys of the project's examples and documentation; of several for a fact, the first with a value counts.
 
-    pairs: tuple[tuple[str, str], ...]
-    """Fields and the line's keys for them, of several for one field the best last."""
-    telling: bool
+    The first is named as `fields` of a source names the fact.
+    """
+
+    prompt_tokens: Tokens = field(default=None, name="gen_ai.usage.input_tokens")
+    llm_input_token: Tokens = None
+    cached_tokens: Tokens = field(default=None, name="gen_ai.usage.cache_read.input_tokens")
+    llm_cached_input_token: Tokens = None
+    written_tokens: Tokens = field(default=None, name="gen_ai.usage.cache_creation.input_tokens")
+    llm_cache_creation_input_token: Tokens = None
+    output_tokens: Tokens = field(default=None, name="gen_ai.usage.output_tokens")
+    llm_output_token: Tokens = None
+    ttft_ms: float | None = field(default=None, name="gen_ai.server.time_to_first_token_ms")
+    token_latency_ttft: float | None = None
+    ttft: float | None = None
+    duration_ms: float | None = field(default=None, name="duration")
+    dur_ms: float | None = None
+    timestamp: _Name | float = field(default=None, name="start_time")
+    time: _Name | float = None
+    model_name: _Name = field(default=None, name="gen_ai.response.model")
+    response_model: _Name = None
+    request_model: _Name = field(default=None, name="gen_ai.request.model")
+    model: _Name = None
+    provider: _Name = field(default=None, name="gen_ai.provider.name")
+    backend_name: _Name = None
+    group: _Name = field(default=None, name="route")
+    status: _Code = field(default=None, name="response_code")
+    plain_status: _Code = field(default=None, name="status")
+    request_id: _Name = field(default=None, name="x-request-id")
+    response_flags: Any = None
 
 
-def _look_up(names: Iterable[str]) -> _Layout:
-    names = frozenset(names)
-    pairs = ((field, key) for field, keys in KEYS.items() for key in reversed(keys) if key in names)
-    return _Layout(tuple(pairs), not _TELLING.isdisjoint(names))
+def _tidy(row: EnvoyRow) -> None:
+    for name in row.__struct_fields__:
+        if getattr(row, name) in _ABSENT:
+            setattr(row, name, None)
 
 
-_LAYOUTS = Layouts(_look_up)
+def _read(row: EnvoyRow) -> Reading:
+    prompt = token(row.llm_input_token if row.prompt_tokens is None else row.prompt_tokens)
+    model = _first(row.model_name, row.response_model, row.request_model, row.model)
+    named = row.backend_name if row.provider is None else row.provider
+    status = row.plain_status if row.status is None else row.status
+    flags = row.response_flags
+    left = isinstance(flags, str) and _DISCONNECTED in flags.split(",")
+    return Reading(
+        prompt=prompt,
+        cached=token(row.llm_cached_input_token if row.cached_tokens is None else row.cached_tokens),
+        written=token(
+            row.llm_cache_creation_input_token if row.written_tokens is None else row.written_tokens
+        ),
+        output=token(row.llm_output_token if row.output_tokens is None else row.output_tokens),
+        ttft=milliseconds(_first(row.ttft_ms, row.token_latency_ttft, row.ttft)),
+        duration=milliseconds(row.dur_ms if row.duration_ms is None else row.duration_ms),
+        at=row.time if row.timestamp is None else row.timestamp,
+        provider=None if named is None else _backend(label(named)),
+        model=model,
+        group=row.group,
+        status=status,
+        ending="client_disconnect" if left else "",
+        request_id=row.request_id,
+        skip="not_a_request" if prompt is None and model is None and not _failed(status) else "",
+    )
+
+
+def _first(*values: Any) -> Any:
+    for value in values:
+        if value is not None:
+            return value
+    return None
+
+
+@lru_cache(maxsize=256)
+def _backend(named: str) -> str:
+    backend = _BACKEND.fullmatch(named)
+    return backend[1] if backend else named
+
+
+def _failed(status: object) -> bool:
+    code = number(status)
+    return code is not None and code >= 400
 
 
 class EnvoyDecoder(ReadingDecoder):
     """Raises ValueError if `fields` names a field that there is not."""
 
     def __init__(self, options: DecoderOptions) -> None:
-        super().__init__(dict[str, Any])
+        super().__init__(EnvoyRow)
+        self._decode_row = tolerant(self._decode_row, EnvoyRow, _tidy)
         check_keys(options.fields)
         self._own = dict(options.fields)
         self._group_by = group_reader(options.group_by)
-        self._read = Paths(dict.fromkeys(self._own.values())).read
+        self._paths = Paths(dict.fromkeys(self._own.values())).read
         self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
 
-    def _reading(self, row: dict[str, Any], line: bytes) -> tuple[Reading, Labels]:
-        layout = _LAYOUTS[tuple(row)]
+    def _reading(self, row: EnvoyRow, line: bytes) -> tuple[Reading, Labels]:
         own = self._own_values(line) if self._own or self._group_by is not None else {}
-        if not own and not layout.telling:
+        if not own and not _is_telling(row, line):
             raise foreign("Envoy AI Gateway's access log")
-        value = _values(row, layout)
-        value |= own
-        reading = _reading(value, row.get(_FLAGS))
+        for name in own.keys() - _ONLY_OWN:
+            setattr(row, name, own[name])
+        reading = _read(row)
+        _add_own(reading, own)
         reading.leave_out_embeddings()
         return reading, self._labels(reading.provider, reading.model, reading.group)
 
     def _own_values(self, line: bytes) -> dict[str, Any]:
-        found = self._read(line) if self._own else {}
+        found = self._paths(line) if self._own else {}
         values = {name: found[path] for name, path in self._own.items() if _is_value(found.get(path))}
         group = None if self._group_by is None else self._group_by(line)
         return values if group is None else {**values, "group": group}
+
+
+def _add_own(reading: Reading, own: Mapping[str, Any]) -> None:
+    if number(own.get("ttft_seconds")) is not None:
+        reading.ttft = seconds(own["ttft_seconds"])
+    if number(own.get("duration_seconds")) is not None:
+        reading.duration = seconds(own["duration_seconds"])
+    if "service_tier" in own:
+        reading.tier = tier(own["service_tier"])
+
+
+def _is_telling(row: EnvoyRow, line: bytes) -> bool:
+    if row.prompt_tokens is not None or row.llm_input_token is not None or row.status is not None:
+        return True
+    return not _TELLING.isdisjoint(_decode_keys(line))
 
 
 def check_keys(fields: Mapping[str, str]) -> None:
@@ -101,53 +174,8 @@ def check_keys(fields: Mapping[str, str]) -> None:
             raise ValueError(f"fields: unknown field {name!r}: use {', '.join(CUSTOM_PATHS)}")
 
 
-def _values(row: Mapping[str, Any], layout: _Layout) -> dict[str, Any]:
-    """Values by field."""
-    found = _NOTHING.copy()
-    for field, key in layout.pairs:
-        value = row[key]
-        if value is not None and value not in _ABSENT:
-            found[field] = value
-    return found
-
-
 def _is_value(value: Any) -> bool:
     return value is not None and value not in _ABSENT
-
-
-def _reading(value: Mapping[str, Any], flags: object) -> Reading:
-    prompt, model = token(value["prompt_tokens"]), value["model_name"]
-    left = isinstance(flags, str) and _DISCONNECTED in flags.split(",")
-    named = value["provider"]
-    backend = None if named is None else _BACKEND.fullmatch(label(named))
-    return Reading(
-        prompt=prompt,
-        cached=token(value["cached_tokens"]),
-        written=token(value["written_tokens"]),
-        output=token(value["output_tokens"]),
-        ttft=_time(value["ttft_seconds"], value["ttft_ms"]),
-        duration=_time(value["duration_seconds"], value["duration_ms"]),
-        at=value["timestamp"],
-        provider=backend[1] if backend else named,
-        model=model,
-        group=value["group"],
-        status=value["status"],
-        ending="client_disconnect" if left else "",
-        request_id=value["request_id"],
-        tier=tier(value["service_tier"]),
-        skip="not_a_request" if prompt is None and model is None and not _failed(value["status"]) else "",
-    )
-
-
-def _failed(status: object) -> bool:
-    code = number(status)
-    return code is not None and code >= 400
-
-
-def _time(in_seconds: object, in_milliseconds: object) -> float | None:
-    if in_seconds is None or number(in_seconds) is None:
-        return milliseconds(in_milliseconds)
-    return seconds(in_seconds)
 
 
 class EnvoyAiGateway:
@@ -157,7 +185,7 @@ class EnvoyAiGateway:
 
     def recognises(self, sample: Mapping[str, object]) -> bool:
         """Whether the sample has one of the usual keys; with keys of the operator's, name the format."""
-        return any(key in sample for key in KEYS["prompt_tokens"]) or (
+        return any(key in sample for key in _PROMPT) or (
             "response_flags" in sample and "gen_ai.request.model" in sample
         )
 

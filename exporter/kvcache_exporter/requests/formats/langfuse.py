@@ -15,6 +15,8 @@ from kvcache_exporter.requests.formats.values import Seconds, Tokens, seconds, t
 _READ = ("input_cached_tokens", "input_cache_read", "cache_read_input_tokens", "input_cache_read_tokens")
 _WRITTEN = ("input_cache_creation", "cache_creation_input_tokens", "input_cache_write")
 _TTLS = (("5m", "input_cache_creation_5m"), ("1h", "input_cache_creation_1h"))
+_GENERATION = (None, "GENERATION")
+"""Types of observations that are requests."""
 _COUNTED = ("input", "output", "total", "cache_")
 _CACHE_KEYS = frozenset((*_READ, *_WRITTEN, *(name for _, name in _TTLS)))
 
@@ -40,7 +42,7 @@ class ObservationRow(msgspec.Struct, gc=False, rename="camel"):
 
 def _tidy(row: ObservationRow) -> None:
     details: Any = row.usage_details
-    if isinstance(details, dict):
+    if isinstance(details, dict) and row.level != "ERROR" and row.type in _GENERATION:
         row.usage_details = {name: token(details[name]) for name in _LAYOUTS[tuple(details)].counted}
     row.latency, row.time_to_first_token = seconds(row.latency), seconds(row.time_to_first_token)
 
@@ -87,7 +89,7 @@ def _read(row: ObservationRow) -> Reading:
     )
     if row.level == "ERROR":
         reading.skip, reading.status = failure_of_text(row.status_message), "error"
-    elif row.type not in (None, "GENERATION"):
+    elif row.type not in _GENERATION:
         reading.skip = "not_a_request"
     elif isinstance(row.usage_details, dict):
         _add_counts(reading, row.usage_details)

@@ -121,6 +121,31 @@ class RowFormat:
         return RowDecoder(self, options)
 
 
+def tolerant(
+    decode: Callable[[bytes], Any], row: type[msgspec.Struct], tidy: Callable[[Any], None]
+) -> Callable[[bytes], Any]:
+    """A decoder of `row` that reads any object.
+
+    So msgspec converts what usual lines hold, which costs next to nothing. Where the fields of a line have
+    other types they take any JSON, and `tidy` is there to bring it into the types of `row` as far as it can.
+    """
+    fields = [
+        (field.name, Any, msgspec.field(default=None, name=field.encode_name))
+        for field in msgspec.structs.fields(row)
+    ]
+    decode_loosely = msgspec.json.Decoder(msgspec.defstruct(row.__name__, fields, gc=False)).decode
+
+    def decoded(line: bytes) -> Any:
+        try:
+            return decode(line)
+        except msgspec.ValidationError:
+            loose = decode_loosely(line)
+        tidy(loose)
+        return loose
+
+    return decoded
+
+
 class ReadingDecoder(LineDecoder):
     """Decodes rows that are a reading each; a format defines `_reading`."""
 
@@ -174,7 +199,7 @@ class RowDecoder(ReadingDecoder):
     def __init__(self, format_: RowFormat, options: DecoderOptions) -> None:
         super().__init__(format_.row)
         if format_.tidy is not None:
-            self._decode_row = _tolerant(self._decode_row, format_.row, format_.tidy)
+            self._decode_row = tolerant(self._decode_row, format_.row, format_.tidy)
         self._read = format_.read
         self._labels = Labeller(options, format_.provider, format_.contract).labels
         self._group_by = group_reader(options.group_by)
@@ -184,27 +209,6 @@ class RowDecoder(ReadingDecoder):
         reading.leave_out_embeddings()
         group = reading.group if self._group_by is None else self._group_by(line)
         return reading, self._labels(reading.provider, reading.model, group)
-
-
-def _tolerant(
-    decode: Callable[[bytes], Any], row: type[msgspec.Struct], tidy: Callable[[Any], None]
-) -> Callable[[bytes], Any]:
-    """Lets msgspec convert the numbers of usual lines, which costs next to nothing."""
-    fields = [
-        (field.name, Any, msgspec.field(default=None, name=field.encode_name))
-        for field in msgspec.structs.fields(row)
-    ]
-    decode_loosely = msgspec.json.Decoder(msgspec.defstruct(row.__name__, fields, gc=False)).decode
-
-    def decoded(line: bytes) -> Any:
-        try:
-            return decode(line)
-        except msgspec.ValidationError:
-            loose = decode_loosely(line)
-        tidy(loose)
-        return loose
-
-    return decoded
 
 
 def foreign(name: str) -> RecordError:
