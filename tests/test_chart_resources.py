@@ -215,6 +215,12 @@ class TestNetworkPolicy:
         assert not [rule for rule in spec["egress"] if "ipBlock" in str(rule)]
 
 
+def test_on_the_network_of_the_node_names_of_services_still_work() -> None:
+    assert workload(ALL["scheduling-values"])["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    own = render(STATIC | {"hostNetwork": True, "dnsPolicy": "None"})
+    assert workload(own)["spec"]["dnsPolicy"] == "None"
+
+
 class TestState:
     def volume(self, name: str) -> Manifest:
         (found,) = (v for v in workload(ALL[name])["spec"]["volumes"] if v["name"] == "state")

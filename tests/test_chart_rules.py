@@ -136,6 +136,12 @@ def test_an_alert_can_be_taken_out(off: Manifest | None) -> None:
     assert made == groups_of_generator({"KVCacheUsageHigh.enabled": "false"})
 
 
+def test_numbers_may_come_as_texts_as_set_on_the_command_line_makes_them() -> None:
+    numbers = {"KVCacheUsageHigh": {"usage": 0.9}, "KVCacheTTFTBudgetBurn": {"objective": 0.5, "burn": 3.5}}
+    texts = {alert: {name: str(value) for name, value in of.items()} for alert, of in numbers.items()}
+    assert groups_of_chart(alerts=texts) == groups_of_chart(alerts=numbers) != groups_of_chart()
+
+
 def test_the_configmap_holds_the_same_rules() -> None:
     on = {"prometheusRule": {"enabled": True}, "rulesConfigMap": {"enabled": True}}
     manifests = render(STATIC | on)

@@ -2,6 +2,8 @@
 
 import json
 import re
+import types
+import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,17 +15,20 @@ from kvcache_alerts.parameters import GLOBAL, LABEL, PATTERNS, own
 from kvcache_alerts.write import ALERTS
 from kvcache_chart.readme import documented
 from kvcache_exporter.catalogue import SECONDS_BUCKETS
+from kvcache_exporter.config.kinds import NonEmpty, Unique
 from kvcache_exporter.config.load import section_hints
 from kvcache_exporter.config.schema import Config
 
 Schema = dict[str, Any]
 _ALERT_NAMES = {alert.name for alert in ALERTS}
 BEGIN, END = "  # BEGIN GENERATED", "  # END GENERATED"
+# To `helm --set` whole numbers are numbers, all others are texts.
+_NUMBER: Schema = {"type": ["number", "string"], "minimum": 0}
 _SCHEMAS: Mapping[Kind, Schema] = {
-    "number": {"type": "number", "minimum": 0},
-    "ratio": {"type": "number", "minimum": 0, "maximum": 1},
+    "number": _NUMBER | {"pattern": r"^\d+(\.\d+)?$"},
+    "ratio": _NUMBER | {"maximum": 1, "pattern": r"^(0(\.\d+)?|1(\.0+)?)$"},
     "severity": {"enum": list(SEVERITIES)},
-    "edge": {"enum": list(SECONDS_BUCKETS)},
+    "edge": {"enum": [*SECONDS_BUCKETS, *map(str, SECONDS_BUCKETS)]},
     "switch": {"type": "boolean"},
     "names": {"type": "array", "items": {"type": "string", "pattern": f"^{LABEL}$"}},
 }
@@ -42,7 +47,7 @@ def schema(text: str, values_text: str) -> str:
     configuration, and from values.yaml the comments as descriptions and what must not be missing."""
     document = json.loads(text)
     properties = document["properties"]
-    properties["config"] = _closed({key: {} for key in section_hints(Config)})
+    properties["config"] = _closed({key: _keys(hint) for key, hint in section_hints(Config).items()})
     rules = properties["prometheusRule"]["properties"]
     rules |= {name: _schema(p) for name, p in _global_parameters()}
     rules["alerts"] = _closed({a.name: _closed({p.name: _schema(p) for p in own(a)}) for a in ALERTS})
@@ -50,6 +55,20 @@ def schema(text: str, values_text: str) -> str:
         _place(document, value.path)["description"] = value.about
     _require(document, yaml.safe_load(values_text))
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _keys(hint: Any) -> Schema:
+    """Which keys a part of the configuration has. Values may be templates and are the exporter's to judge."""
+    if typing.get_origin(hint) is typing.Annotated:
+        hint, mark = typing.get_args(hint)
+        if not isinstance(mark, Unique | NonEmpty):
+            return {}
+    if typing.get_origin(hint) is tuple:
+        return {"items": _keys(typing.get_args(hint)[0])}
+    if typing.get_origin(hint) is types.UnionType:
+        hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+    keys = {key: _keys(part) for key, part in section_hints(hint).items()}
+    return {"additionalProperties": False, "properties": keys}
 
 
 def _place(document: Schema, path: tuple[str, ...]) -> Schema:

@@ -21,7 +21,10 @@ spec:
   {{- end }}
   terminationGracePeriodSeconds: {{ int64 .Values.terminationGracePeriodSeconds }}
   enableServiceLinks: false
-  {{- range $key := list "priorityClassName" "runtimeClassName" "hostNetwork" "dnsPolicy" "dnsConfig" "hostAliases" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
+  {{- with default (.Values.hostNetwork | ternary "ClusterFirstWithHostNet" "") .Values.dnsPolicy }}
+  dnsPolicy: {{ . }}
+  {{- end }}
+  {{- range $key := list "priorityClassName" "runtimeClassName" "hostNetwork" "dnsConfig" "hostAliases" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
   {{- with get $.Values $key }}
   {{ $key }}:
     {{- tpl (toYaml .) $ | nindent 4 }}
