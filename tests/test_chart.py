@@ -68,6 +68,9 @@ def test_the_judges_see_what_is_wrong() -> None:
     spec = deployment["spec"]["template"]["spec"]
     spec["containers"][0]["imagePullPolcy"] = "Always"
     monitor["spec"]["endpoints"][0] |= {"interval": "15 sec", "prt": "metrics"}
+    board = one(ALL["dashboards-values"], "GrafanaDashboard")
+    assert problems(board, "1.37") == []
+    assert len(problems({**board, "spec": {"resyncPeriod": "1d", "foldr": "a"}}, "1.37")) == 3
     assert problems(deployment, "1.37")
     assert len(problems(monitor, "1.37")) == 2
     spec["containers"][0]["securityContext"] = {}

@@ -159,6 +159,7 @@ def test_a_section_set_to_null_is_refused_by_name(path: str) -> None:
         ({"log": {"level": "trace"}}, "value must be one of"),
         ({"extraSecretMounts": [{"name": "a"}]}, "missing property 'secretName'"),
         ({"serviceMonitor": {"interval": "15 s"}}, "does not match pattern"),
+        ({"dashboards": {"grafanaOperator": {"resyncPeriod": "1d"}}}, "does not match pattern"),
         ({"livenessProbe": {"httpGet": {}}}, "additional properties 'httpGet' not allowed"),
         ({"replicaCount": 2}, "two replicas would both scrape every engine"),
         ({"replicaCount": 2, **STATEFUL}, "set 1, and kind: StatefulSet with shard.count"),
