@@ -1,5 +1,6 @@
 """Pods and endpoints as targets, found over HTTP from a server that fails as Kubernetes does."""
 
+import copy
 import ipaddress
 import socket
 import ssl
@@ -13,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from cryptography import x509
 from hypothesis import given, settings
@@ -28,8 +31,9 @@ from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.targets import Targets, discovery_of
 from kvcache_exporter.targets.kubernetes import KubernetesDiscovery, reflector, session
 from kvcache_exporter.targets.kubernetes import discovery as module
-from kvcache_exporter.targets.kubernetes.found import Port, choose_ports
+from kvcache_exporter.targets.kubernetes.found import ROLES, Port, choose_ports
 from kvcache_exporter.targets.kubernetes.reflector import Pauses
+from kvcache_exporter.targets.kubernetes.store import Store
 
 SELECTED = Options(namespaces=("llm",), selector="app=vllm")
 
@@ -720,6 +724,51 @@ def test_groups_that_stay_are_not_asked_again_and_others_end(api: KubernetesApi,
 def test_nothing_of_kubernetes_is_loaded_without_it() -> None:
     code = "import sys, kvcache_exporter.app; sys.exit('lightkube' in sys.modules or 'httpx2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=3,
+)
+SHAPES = {
+    "pod": pod("vllm-0", annotations={"kvcache-exporter.io/port": "8000"}),
+    "endpointslice": endpoint_slice(
+        "s", [endpoint("10.0.0.1", "vllm-0", ready=True)], [{"name": "http", "port": 8000, "protocol": "TCP"}]
+    ),
+}
+
+
+def places(part: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    keys = part if isinstance(part, dict) else range(len(part)) if isinstance(part, list) else ()
+    return [place for key in keys for place in [(*above, key), *places(part[key], (*above, key))]]
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data(), role=st.sampled_from(sorted(SHAPES)))
+def test_an_object_with_anything_in_any_place_is_a_target_or_a_problem(
+    data: st.DataObject, role: str
+) -> None:
+    item = copy.deepcopy(SHAPES[role])
+    named = {("metadata",), ("metadata", "name"), ("metadata", "namespace")}
+    *above, last = data.draw(st.sampled_from([place for place in places(item) if place not in named]))
+    owner = item
+    for key in above:
+        owner = owner[key]
+    owner[last] = data.draw(ANYTHING)
+    told: list[str] = []
+    group, find = TargetGroup(), ROLES[role].find
+    store = Store(lambda raw: find(raw, group, Options()), lambda: None, told.append)
+    try:
+        raw = msgspec.json.encode(item)
+        entries = store.read([raw])
+    except msgspec.ValidationError:
+        assert "metadata" in above or last == "metadata"
+        return
+    store.replace(entries)
+    assert len(told) == len(store.problems) <= 1
+    assert all(len(problem) < 2000 for problem in told)
+    assert all(urlsplit(found.target.url).port for found in store.found())
 
 
 STEPS = st.lists(

@@ -1,13 +1,12 @@
 """From an object of the cluster to targets."""
 
-import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
 
-from kvcache_exporter.config import Address, KubernetesDiscovery, TargetGroup
+from kvcache_exporter.config import KubernetesDiscovery, TargetGroup, parse_address
 from kvcache_exporter.targets.base import DiscoveryError, Target, make_target
 from kvcache_exporter.targets.kubernetes.annotations import Wishes, read_annotations
 from kvcache_exporter.targets.kubernetes.objects import EndpointSlice, Metadata, Pod
@@ -139,12 +138,9 @@ def _container_ports(pod: Pod) -> Iterator[Port]:
 
 
 def _found(wishes: Wishes, namespace: str, owner: str, host: str, port: int) -> Found:
-    target = make_target(wishes.group, Address(_bracketed(host), port))
-    return Found(replace(target, name=f"{namespace}/{owner}", namespace=namespace), port)
-
-
-def _bracketed(host: str) -> str:
     try:
-        return f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
-    except ValueError:
-        return host
+        address = parse_address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    except ValueError as error:
+        raise DiscoveryError(str(error)) from None
+    target = make_target(wishes.group, address)
+    return Found(replace(target, name=f"{namespace}/{owner}", namespace=namespace), port)

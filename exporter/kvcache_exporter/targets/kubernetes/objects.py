@@ -1,6 +1,10 @@
 """The few fields of Kubernetes' objects that discovery needs; everything else is never kept."""
 
+from typing import Annotated
+
 import msgspec
+
+PortNumber = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class Metadata(msgspec.Struct, rename="camel"):
@@ -28,7 +32,7 @@ class Named(msgspec.Struct):
 
 
 class ContainerPort(msgspec.Struct, rename="camel"):
-    container_port: int
+    container_port: PortNumber
     name: str = ""
     protocol: str = "TCP"
 
@@ -80,7 +84,7 @@ class Endpoint(msgspec.Struct, rename="camel"):
 
 class EndpointPort(msgspec.Struct):
     name: str | None = None
-    port: int | None = None
+    port: PortNumber | None = None
     protocol: str = "TCP"
 
 
