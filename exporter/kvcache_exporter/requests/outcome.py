@@ -1,4 +1,4 @@
-"""What the prefix cache did for one request: the rule that turns token counts into an outcome."""
+"""Classifies requests by their token counts: full, partial, miss, uncacheable or unknown."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,19 +8,20 @@ from kvcache_exporter.model import Outcome
 
 @dataclass(frozen=True, slots=True)
 class FullHit:
-    """How little of its prompt a request may still compute and count as a full hit."""
+    """How much of its prompt a request may compute and still count as a full hit."""
 
     fraction: float = 0.05
     """Share of the prompt, from 0 to 1."""
     max_uncached_tokens: int = 1024
-    """Cap on that share, so that 5 % of a very long prompt does not pass for nothing."""
+    """Upper limit of that share in tokens: 5 % of a very long prompt is real prefill."""
 
 
 def classify(
     prompt: int | None, cached: int | None, granule: int, minimum: int, full_hit: FullHit
 ) -> Outcome:
-    """Exactly one outcome for any counts with `cached <= prompt`; written tokens were computed, so they do
-    not lessen what counts as uncached.
+    """The outcome of one request with `cached <= prompt`.
+
+    Tokens written to the cache were computed, so they count as uncached.
     """
     return classify_all((prompt,), (cached,), granule, minimum, full_hit)[0]
 
@@ -28,7 +29,7 @@ def classify(
 def classify_all(
     prompts: Iterable[int | None], cached: Iterable[int | None], granule: int, minimum: int, full_hit: FullHit
 ) -> list[Outcome]:
-    """As `classify`, for many requests: in one expression, since a call for each costs most."""
+    """`classify` for many requests, in one expression, since a function call for each costs most."""
     fraction, most = full_hit.fraction, full_hit.max_uncached_tokens
     return [
         "unknown"
@@ -43,7 +44,7 @@ def classify_all(
 
 
 def cached_by_blocks(prompt: int, cached: int, block: int) -> int | None:
-    """`cached`, or None for what no cache of whole blocks can hold.
+    """`cached`, or None for a count that a cache of whole blocks cannot hold.
 
     The decode side of a disaggregated pair reports all but one token for every request, cold ones too.
     """

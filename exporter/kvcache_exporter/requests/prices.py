@@ -1,4 +1,4 @@
-"""A price table: a file in the field names of LiteLLM's public one, and how models are found in it.
+"""The price table, a file in the format of LiteLLM's public one, and how a model is looked up in it.
 
 The table (https://github.com/BerriAI/litellm, model_prices_and_context_window.json) is not shipped: prices
 change, and a stale one gives numbers that look right.
@@ -16,7 +16,7 @@ from kvcache_exporter.requests.rates import Price, price_of
 _DATE = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2})$")
 _MOST_REMEMBERED = 10_000
 _OWN_ENGINES = frozenset({"vllm", "hosted_vllm", "sglang", "trtllm", "tensorrt_llm", "llamacpp", "dynamo"})
-"""Nobody sends a bill for these, whatever name their models are served under."""
+"""Engines that users run themselves: no provider bills them, whatever their models are called."""
 _SPELLINGS = {
     "azure_openai": "azure", "azure_ai_openai": "azure", "azure_ai_inference": "azure_ai",
     "aws_bedrock": "bedrock", "amazon_bedrock": "bedrock", "x_ai": "xai",
@@ -24,23 +24,23 @@ _SPELLINGS = {
     "mistral_ai": "mistral", "mistralai": "mistral", "moonshotai": "moonshot", "kimi": "moonshot",
     "fireworks": "fireworks_ai", "together": "together_ai", "qwen": "dashscope", "alibaba": "dashscope",
 }  # fmt: skip
-"""The table's names of providers by those that logs and OpenTelemetry have for them."""
+"""The table's name of a provider, by the names used in logs and in OpenTelemetry."""
 
 
 class Prices:
-    """A price table; `of` finds a model as logs name it."""
+    """A price table; `of` looks a model up by the names that logs use."""
 
     def __init__(self, table: Mapping[str, Price], as_of: float) -> None:
         self.table = table
         self.as_of = as_of
-        """Unix time the prices are of: what the configuration says, else the file's own time."""
+        """Unix time of the prices: `as_of` of the configuration, else the file's modification time."""
         self._found: dict[tuple[str, str], Price | None] = {}
         self._providers = {price.provider for price in table.values()} - {""}
 
     def of(self, provider: str, model_name: str) -> Price | None:
-        """`provider/model`, then the model, then both without a leading route and without a trailing date.
+        """Tries `provider/model`, then `model`, then both without a leading route and a trailing date.
 
-        A provider that the table knows has no other provider's prices.
+        A model of a provider in the table never gets another provider's price.
         """
         key = (provider, model_name)
         if key not in self._found:
@@ -71,7 +71,7 @@ def _names(provider: str, model_name: str) -> list[str]:
 
 def load_prices(path: Path, as_of: date | None = None) -> Prices:
     """Raises PricesError if the file cannot be read or prices nothing. Entries without token prices (images,
-    audio) and LiteLLM's `sample_spec` are passed over.
+    audio) and LiteLLM's `sample_spec` are skipped.
     """
     try:
         data = json.loads(path.read_bytes())

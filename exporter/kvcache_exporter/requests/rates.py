@@ -1,4 +1,4 @@
-"""What one model costs, from its entry in LiteLLM's price table: by length of prompt, tier and time kept."""
+"""What one model costs, from its entry in LiteLLM's price table: by prompt length, tier and cache TTL."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,13 +24,13 @@ _LONG = re.compile(rf"{_INPUT}_above_(\d+)k_tokens")
 _TIER = re.compile(rf"{_INPUT}_([a-z]+)")
 _REGION = re.compile(r"regional_processing_uplift_multiplier_(\w+)")
 _SUFFIXES = {"batch": "_batches"}
-"""Of tiers whose fields do not end in their name."""
+"""Suffixes of the fields of tiers, where they are not the tier's name."""
 _STANDS_FOR = {"fast": "priority"}
-"""OpenAI's word for the tier that the table has under another."""
+"""OpenAI's name for a tier that the table lists under another name."""
 
 
 class Rates(NamedTuple):
-    """US dollars a token; None where the table does not say."""
+    """US dollars per token; None if the table has no such price."""
 
     input: float
     output: float
@@ -40,11 +40,11 @@ class Rates(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Rates by length of prompt; long prompts may cost more, for every token of the request."""
+    """Rates by prompt length: a long prompt may make every token of its request dearer."""
 
     usual: Rates
     long: tuple[tuple[int, Rates | None], ...] = ()
-    """Pairs of a prompt length and the rates of longer prompts, longest first; None where none are told."""
+    """Pairs of a prompt length and the rates above it, longest first; None if the table has none."""
 
     def rates(self, prompt: int) -> Rates | None:
         for above, rates in self.long:
@@ -54,14 +54,14 @@ class Schedule(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """What one request cost and what it would have cost without a cache, in US dollars."""
+    """What one request cost, and what it would have cost without a cache, in US dollars."""
 
     cost: float
     without_cache: float
 
 
 class Tariff(NamedTuple):
-    """What requests of one tier are billed by."""
+    """The prices of one tier."""
 
     schedule: Schedule
     factor: float = 1.0
@@ -74,7 +74,7 @@ class Tariff(NamedTuple):
         output: int | None,
         by_ttl: Iterable[tuple[str, int]],
     ) -> Bill | None:
-        """None where the counts or the table leave open what the request cost."""
+        """None if the counts or the table do not determine the cost."""
         if prompt is None or cached is None or output is None:
             return None
         rates = self.schedule.rates(prompt)
@@ -92,20 +92,20 @@ class Price(NamedTuple):
 
     usual: Tariff
     tiers: Mapping[str, Schedule]
-    """By tier that has prices of its own."""
+    """Tiers with their own prices."""
     factors: Mapping[str, float]
-    """By tier that multiplies all prices, such as a region."""
+    """Tiers that multiply all prices, such as a region."""
     provider: str = ""
-    """Whose prices these are, as the table has it."""
+    """The provider that bills these prices, by its name in the table."""
 
     def bill(self, record: RequestRecord) -> Bill | None:
-        """None where the record or the table leaves open what the request cost."""
+        """None if the record or the table does not determine the cost."""
         tariff = self.tariff(record.tier)
         counts = record.prompt_tokens, record.cached_tokens, record.written_tokens, record.output_tokens
         return tariff and tariff.bill(*counts, record.written_by_ttl)
 
     def bills(self, columns: RequestColumns) -> Iterator[Bill | None]:
-        """As `bill`, for each request."""
+        """`bill` for each request."""
         counts = (
             columns.prompt_tokens,
             columns.cached_tokens,
@@ -120,7 +120,7 @@ class Price(NamedTuple):
         return ((tariff := tariffs[tier]) and tariff.bill(*row) for tier, row in rows)
 
     def tariff(self, tier: str) -> Tariff | None:
-        """None where the table does not know all words of the tier, or two that cannot go together."""
+        """None if the table lacks a word of the tier, or if two of them exclude each other."""
         schedules: list[Schedule | None] = []
         factor = 1.0
         for word in filter(None, tier.split("+")):
@@ -135,7 +135,7 @@ class Price(NamedTuple):
 
 
 def _special(cached: int, written: int, by_ttl: Iterable[tuple[str, int]], rates: Rates) -> float | None:
-    """Dollars for tokens read and written; None if there are some and the table has no price for them."""
+    """Dollars for cache reads and writes; None if there were some and the table has no price for them."""
     split = dict(by_ttl)
     split["default"] = written - sum(split.values())
     parts = [(cached, rates.read), *((tokens, rates.written.get(ttl)) for ttl, tokens in split.items())]
@@ -172,7 +172,7 @@ def _tier(key: str) -> str:
 
 
 def _thinks_apart(entry: Mapping[str, object]) -> bool:
-    """Logs do not tell how much of the output was thinking, so the whole must have one price."""
+    """Whether reasoning has another price: logs do not split the output, so such a model cannot be billed."""
     steps = entry.get("tiered_pricing")
     parts = [entry, *(steps if isinstance(steps, list) else ())]
     found = [part for part in parts if isinstance(part, dict) and part.get(_THINKING)]
@@ -180,19 +180,19 @@ def _thinks_apart(entry: Mapping[str, object]) -> bool:
 
 
 def _schedule(entry: Mapping[str, object], tier: str = "") -> Schedule | None:
-    """`tier` is what the names of its fields end with."""
+    """`tier` is the suffix of the tier's field names."""
     usual = _rates(entry, [tier])
     if usual is None:
         return None
     edges = sorted({int(m[1]) for key in entry if (m := _LONG.fullmatch(key))}, reverse=True)
-    # What long prompts have no price of their own for keeps its usual one; of a tier that would be a guess.
+    # A price that is not repeated for long prompts stays the usual one; for a tier that would be a guess.
     others = [] if tier else [""]
     found = ((edge * 1000, _rates(entry, [f"_above_{edge}k_tokens{tier}", *others])) for edge in edges)
     return Schedule(usual, tuple((edge, rates) for edge, rates in found if rates is not None or tier))
 
 
 def _stepped(entry: Mapping[str, object]) -> Schedule | None:
-    """Of models whose entry lists its prices by length of prompt."""
+    """For entries that list their prices by prompt length."""
     steps = entry.get("tiered_pricing")
     found: list[tuple[int, Rates | None]] = []
     for step in steps if isinstance(steps, list) else ():
@@ -210,13 +210,13 @@ def _rates(entry: Mapping[str, object], suffixes: list[str]) -> Rates | None:
     into, out = (_dollars(entry, field, *suffixes) for field in (_INPUT, _OUTPUT))
     if into is None or out is None:
         return None
-    # A read price of 0 is missing data, not a gift: no provider reads for nothing what it bills otherwise.
+    # A read price of 0 is missing data: no provider serves cached tokens for free that it bills otherwise.
     read = _dollars(entry, _READ, *suffixes) or (None if into else 0.0)
     return Rates(into, out, read, {ttl: _dollars(entry, field, *suffixes) for ttl, field in _WRITTEN.items()})
 
 
 def _dollars(entry: Mapping[str, object], field: str, *suffixes: str) -> float | None:
-    """The first of the fields that is there."""
+    """The first of these fields that the entry has."""
     for suffix in suffixes or ("",):
         value = entry.get(field + suffix)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1:
@@ -225,14 +225,14 @@ def _dollars(entry: Mapping[str, object], field: str, *suffixes: str) -> float |
 
 
 def _factors(entry: Mapping[str, object]) -> dict[str, float]:
-    """What regions and modes multiply all prices with."""
+    """Factors by which regions and modes multiply all prices."""
     own = entry.get("provider_specific_entry")
     pairs = own.items() if isinstance(own, dict) else ()
     found = {str(name): value for name, value in pairs}
     for key in entry:
         if (region := _REGION.fullmatch(key)) is not None:
             found[f"region_{region[1]}"] = entry[key]
-    # What the table has no uplift for costs the same in every region.
+    # Without an uplift in the table a model costs the same in every region.
     found["regional"] = entry.get("regional_endpoint_uplift_multiplier", 1.0)
     return {
         name: float(value)

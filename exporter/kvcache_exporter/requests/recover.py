@@ -1,4 +1,4 @@
-"""Finds what lost its file among copies, and decides what becomes of the copies."""
+"""Finds the new place of a stream whose file is gone, and decides whether a copy is read or ignored."""
 
 from kvcache_exporter.requests.body import Body
 from kvcache_exporter.requests.copies import Likeness, Relatives
@@ -12,7 +12,7 @@ _MOST_REFUSALS = 10_000
 
 
 class Recovery:
-    """Works on the streams of a tracker, which it moves to other files, adds to the read ones, or removes."""
+    """Works on a tracker's streams: moves them to other files, starts to read them, or removes them."""
 
     def __init__(self, streams: dict[str, Stream], disk: Disk, options: FollowOptions) -> None:
         self._streams = streams
@@ -26,7 +26,7 @@ class Recovery:
         """Whether anything changed."""
         self._relatives, self._changed = relatives, False
         lost = [stream for stream in self._streams.values() if stream.is_lost]
-        # Copies only after the streams that may go on in them; what was read furthest tells most.
+        # Lost streams before the copies they may continue in; the one read furthest identifies its file best.
         for stream in sorted(lost, key=lambda s: (bool(s.cursor.parent), -s.cursor.position)):
             self._find_again(stream, now)
         for stream in [s for s in self._streams.values() if s.cursor.parent]:
@@ -34,7 +34,7 @@ class Recovery:
         return self._changed
 
     def _find_again(self, stream: Stream, now: float) -> None:
-        """Look for a copy of a stream that has lost its file, and go on there."""
+        """Look for a copy of a stream that has lost its file, and continue there."""
         cursor = stream.cursor
         cursor.gone = cursor.gone or now
         if not cursor.tells or now - cursor.gone > self._options.forget_seconds:
@@ -52,7 +52,7 @@ class Recovery:
                 body.close()
 
     def _is_free(self, found: Found, body: Body, cursor: Cursor) -> bool:
-        """Whether no stream that still has its file goes better with this one."""
+        """Whether no stream that still has its file matches this one better."""
         if cursor.parent:
             return True
         verdict, other = self._relatives.most_like(found, body, self._disk)
@@ -67,7 +67,7 @@ class Recovery:
             found
             for file, found in self._disk.known.items()
             if file not in taken
-            # Of what was not read at all, a copy that is read anyway needs no place to go on from.
+            # Nothing was read of the stream: a copy that is read from its start anyway replaces it.
             and (
                 cursor.position > 0 or (file not in self._disk.matched and found.modified >= cursor.modified)
             )
@@ -87,12 +87,12 @@ class Recovery:
         stream.attach(body)
 
     def replace(self, stream: Stream, body: Body, found: Found) -> None:
-        """Go on in the file of which the stream's own turns out to be a copy."""
+        """Continue in the original when the stream's file turns out to be a copy of it."""
         self._move(stream, body, found)
         stream.cursor.origin = found.path
 
     def _review(self, copy: Stream) -> None:
-        """Look whether a copy still is one; if not, it is a log of its own."""
+        """Check that a copy still is one; if not, read it as a log."""
         cursor = copy.cursor
         found = self._disk.known.get(cursor.file)
         body = None if found is None else self._disk.open(found)
@@ -122,10 +122,10 @@ class Recovery:
             body.close()
 
     def _orphan(self, copy: Stream, original: Stream | None, body: Body) -> None:
-        """The copied stream is lost and was read further than this copy goes."""
+        """The original is lost and was read further than this copy reaches."""
         gone = 0.0 if original is None or original.cursor.file == NOWHERE else original.cursor.gone
         if self._options.clock() - gone <= self._options.linger_seconds:
-            # It may be on its way to another name.
+            # It may be in the middle of a rename.
             body.close()
         else:
             self._release(copy, body, passed=original is None or original.cursor.position > 0)
@@ -136,7 +136,7 @@ class Recovery:
         if passed:
             copy.start_at_size(body)
         else:
-            copy.start_anew(body)
+            copy.start_over(body)
         self._changed = True
 
     def _refuse(self, mark: tuple[object, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What a whole log says: exact totals, exact quantiles of TTFT by outcome, hit rate over time, groups."""
+"""A report on whole logs: exact totals and TTFT quantiles by outcome, hit rate over time, prompt groups."""
 
 from array import array
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ _MOST_SLICES = 100_000
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """The value at rank `q` of sorted values: one that was observed, nothing interpolated."""
+    """The value at rank `q` of sorted values: an observed one, never interpolated."""
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 
 
@@ -35,13 +35,13 @@ class Totals:
     cached_tokens: int = 0
     written_tokens: int = 0
     aggregates: int = 0
-    """Figures that cover many requests: their tokens are in the sums above, they are no requests."""
+    """Records that sum up many requests: their tokens are in the sums above, but they are not requests."""
     aggregate_prompt_tokens: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     ttft: dict[str, "array[float]"] = field(default_factory=lambda: defaultdict(lambda: array("d")))
     money: Money = field(default_factory=Money)
     expired: int = 0
-    """Misses after a silence of their group that is longer than the provider keeps a prefix."""
+    """Misses of groups that had been idle for longer than the provider keeps a prefix."""
 
     def add(self, record: RequestRecord, outcome: str) -> None:
         self.requests += 1
@@ -81,7 +81,7 @@ class Totals:
 
 
 class Report:
-    """Takes in entries of one or several files."""
+    """Collects the entries of one or several files."""
 
     def __init__(
         self, full_hit: FullHit | None = None, *, prices: Prices | None = None, most_groups: int = 1000
@@ -89,13 +89,13 @@ class Report:
         self.totals = Totals()
         self.groups: dict[str, Totals] = {}
         self.failures: Counter[str] = Counter()
-        """Lines that gave no record, by reason."""
+        """Lines that were not records, by reason."""
         self.skipped: Counter[str] = Counter()
-        """Entries that are no request or were counted before, by reason."""
+        """Entries that are not requests or were already counted, by reason."""
         self.errors: Counter[str] = Counter()
         """Failed requests by reason."""
         self.slices: dict[int, list[int]] = {}
-        """Cached and prompt tokens by number of the five minutes since the epoch."""
+        """Cached and prompt tokens by five-minute bucket (Unix time // 300)."""
         self._expiries: dict[str, Expiry] = defaultdict(Expiry)
         self._full_hit = full_hit or FullHit()
         self.prices = prices
@@ -136,11 +136,11 @@ class Report:
         return name if name in self.groups or len(self.groups) < self._most_groups else OVERFLOW
 
     def worst_groups(self) -> list[tuple[str, Totals]]:
-        """Those that made the engine compute most prompt tokens first: there a better hit rate pays most."""
+        """Groups with the most uncached prompt tokens first: there a better hit rate saves most."""
         return sorted(self.groups.items(), key=lambda item: (-item[1].uncached_tokens, item[0]))
 
     def as_json(self) -> dict[str, object]:
-        """Money is null without prices."""
+        """The report's JSON document; costs are null without prices."""
         ttft = self.totals.ttft_by_outcome()
         every = sorted(value for values in ttft.values() for value in values)
         return {

@@ -1,20 +1,20 @@
-"""Re-warming seen from a usage log alone: an estimate of how often a group lost the prefix it shares."""
+"""Estimates from a usage log alone how often a group lost its shared prefix and had to warm it again."""
 
 from collections.abc import Sequence
 
 import msgspec
 
 ESTABLISHED = 20
-"""Requests in a row with a cached prefix before its shortest counts as the group's floor."""
+"""Consecutive hits before the shortest cached prefix counts as the group's floor."""
 
 
 class Floor(msgspec.Struct):
-    """The shortest cached prefix of a group's latest requests in a row.
+    """The shortest cached prefix of a group's latest consecutive hits.
 
     A request that is longer than the floor and finds less than half of it cached lost the shared prefix: one
-    event, after which the floor must establish itself anew, so that requests that miss together count once.
-    Requests of another kind in the same group look the same, and a loss before the floor stands is not seen;
-    the exact count is that of KV events.
+    event. The floor must then form again, so that requests that miss together count once.
+    Requests of another kind in the same group look the same, and a loss before the floor has formed is not
+    seen; KV events give the exact count.
     """
 
     streak: int = 0
@@ -29,8 +29,8 @@ class Floor(msgspec.Struct):
                 streak += 1
                 continue
             if hit == 0 and streak and prompt < low + granule:
-                continue  # too short to hold the prefix: it says nothing of it
-            # Half, since the shortest of a few prefixes is only near the one that all share.
+                continue  # too short to contain the prefix
+            # Half, since the shortest of a few cached prefixes only approximates the shared one.
             lost = streak >= ESTABLISHED and hit < low / 2
             if lost or hit == 0:
                 self.events += lost

@@ -1,7 +1,7 @@
 """One configured log source: follows its files, counts its records, and publishes only what is committed.
 
 Positions, counters and half-read records go into the state file in one transaction; the page shows the
-counters of the last transaction. So after a crash nothing is counted twice and no counter goes back.
+counters of the last transaction. So after a crash nothing is counted twice and no counter decreases.
 """
 
 import logging
@@ -23,7 +23,7 @@ _COMMIT_BYTES = 16 << 20
 
 
 class LogSource:
-    """Reads in `poll`, which one thread calls; `block` may be read by any."""
+    """`poll` is called by one thread; `block` may be read by any."""
 
     lag_messages = 0
 
@@ -31,9 +31,9 @@ class LogSource:
         self.name = options.name
         self.block: Mapping[Metric, Chunk] = {}
         self.lag_bytes = 0
-        """Bytes in the source's files that are not read yet."""
+        """Bytes of the source's files that are still to be read."""
         self.problems: tuple[str, ...] = ()
-        """What could not be read at the last poll and why."""
+        """What could not be read in the last poll, and why."""
         self._store, self._space = store, f"files/{options.name}"
         self._books = Books(options, form, store)
         self.ledger = self._books.ledger
@@ -48,7 +48,7 @@ class LogSource:
         self._publish()
 
     def poll(self, now: float) -> bool:
-        """Read what is new, at most about 16 MiB; True if there may be more. `now` is Unix seconds."""
+        """Read new lines, at most about 16 MiB; True if there may be more. `now` is Unix seconds."""
         size, self.ledger.now = 0, now
         for chunk in self._follower.poll(_COMMIT_BYTES):
             self._books.add(chunk.file_key, chunk.lines, now, finished=chunk.finished)
@@ -66,9 +66,9 @@ class LogSource:
         return self._follower.lag_bytes > 0 and size > 0
 
     def add_spans(self, records: Sequence[RequestRecord], now: float) -> None:
-        """Count what spans say of this log's requests; what this returns from is committed.
+        """Count what spans add to this log's requests; they are committed when this returns.
 
-        Raises StateError, and then commits them with whatever comes next.
+        On StateError they are kept and committed with the next batch.
         """
         self._books.add_spans(records, now)
         self._dirty |= bool(records)

@@ -1,4 +1,4 @@
-"""Reads one stream of lines: where it stands, what is complete, what is left out."""
+"""Reads one stream of lines: keeps its position, and yields complete lines only."""
 
 from kvcache_exporter.requests.body import Body, GzipBody, read_on
 from kvcache_exporter.requests.cursor import Cursor
@@ -8,17 +8,17 @@ from kvcache_exporter.requests.lines import Batch, is_whole_json, split_lines
 
 
 class Stream:
-    """A cursor and, while it is open, the file it points into."""
+    """A cursor and, while it is open, the file that it points into."""
 
     def __init__(self, cursor: Cursor, max_line_bytes: int, block_bytes: int) -> None:
         self.cursor = cursor
         self.body: Body | None = None
         self.limit = 0
-        """Size of the file on disk, up to which it may be read in this poll; -1 before it was measured."""
+        """Size of the file on disk when measured, the limit of this poll's reads; -1 before that."""
         self.linked = False
-        """Whether a name leads to the file."""
+        """Whether the file still has a name."""
         self.checked = (-1, -1)
-        """Size and modification time at the last look at a file that is not kept open."""
+        """Size and modification time of a file that is not kept open, when last checked."""
         self.active = 0.0
         """When the stream was last read."""
         self.rest = False
@@ -34,12 +34,12 @@ class Stream:
 
     @property
     def is_lost(self) -> bool:
-        """Whether no file holds the stream, as far as is known."""
+        """Whether no known file holds the stream."""
         return self.body is None and not self.linked
 
     @property
     def drained(self) -> bool:
-        """Whether there was nothing more to read at the last try."""
+        """Whether the last attempt found nothing more to read."""
         return self.limit >= 0 and (self.limit == self._stalled or self.lag == 0)
 
     @property
@@ -50,7 +50,7 @@ class Stream:
         return max(0, self.limit - self._at)
 
     def attach(self, body: Body) -> None:
-        """Go on in this file, from the next `measure` on."""
+        """Continue in this file, from the next `measure` on."""
         self.detach()
         found = body.stat()
         self.body = body
@@ -64,14 +64,14 @@ class Stream:
         self.body, self.limit = None, 0
 
     def measure(self, now: float) -> None:
-        """Look how far the file may be read; what is written after this waits for the next poll."""
+        """Set how far the file may be read; what is written later waits for the next poll."""
         if self.body is not None and self.limit != (size := self.body.stat().st_size):
             self.limit, self.active = size, now
 
     def see_head(self) -> None:
-        """Take more of the head into the fingerprint, as far as it was read.
+        """Extend the fingerprint with the part of the head that was read.
 
-        A copy need not have what was not read. Of a file not read at all, any head is better than none.
+        A copy need not contain what was not read. For a file not read at all, any head is better than none.
         """
         cursor = self.cursor
         wanted = min(HEAD_BYTES, cursor.position or HEAD_BYTES)
@@ -81,18 +81,18 @@ class Stream:
                 cursor.head, cursor.line = Print.of(seen), b"\n" in seen
 
     def start_at_end(self, body: Body) -> None:
-        """Count what is there as read, up to the last complete line."""
+        """Treat everything up to the last complete line as read."""
         size = body.stat().st_size
         begin = max(0, size - self._max_line - 1)
         newline = -1 if body.gz else body.read(begin, size - begin).rfind(b"\n")
         self._start_at(body, size if newline < 0 < begin else begin + newline + 1)
 
     def start_at_size(self, body: Body) -> None:
-        """Count every byte that is there as read."""
+        """Treat every byte as read."""
         self._start_at(body, body.stat().st_size)
 
     def note_size(self, body: Body) -> None:
-        """Remember the content of a copy, which is not read itself, to know it again elsewhere."""
+        """Remember a copy, which is not read itself, so that it is recognised under another name."""
         head = body.head()
         self.cursor.head, self.cursor.line = Print.of(head), b"\n" in head
         if not body.gz:
@@ -100,8 +100,8 @@ class Stream:
             self.cursor.position = size
             self.cursor.tail = Print.of(body.read(max(0, size - TAIL_BYTES), min(size, TAIL_BYTES)))
 
-    def start_anew(self, body: Body) -> None:
-        """Read what was taken for a copy from its beginning."""
+    def start_over(self, body: Body) -> None:
+        """Read a file that was taken for a copy from its beginning."""
         self.cursor.head = Print.of(body.head())
         self.cursor.position, self.cursor.tail = 0, NO_PRINT
         self.cursor.origin = self.cursor.path
@@ -138,9 +138,9 @@ class Stream:
         return batch
 
     def settle(self) -> Batch | None:
-        """Give the bytes after the last newline, if they are a whole JSON object or array.
+        """The bytes after the last newline, if they are a whole JSON object or array.
 
-        Such a line cannot become another one, and some writers never end it.
+        Such a line cannot change any more, and some writers never end it.
         """
         body, cursor = self.body, self.cursor
         if body is None or not self.rest or cursor.discarding:

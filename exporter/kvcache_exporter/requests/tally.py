@@ -1,4 +1,4 @@
-"""Counters and histograms of one prompt group, filled in batches, and their bytes in the state file."""
+"""Counters and histograms of one prompt group, added to in batches and kept in the state file."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -22,7 +22,7 @@ Pairs = tuple[tuple[str, int], ...]
 
 
 class Money(msgspec.Struct):
-    """US dollars, and how many requests they stand for."""
+    """Costs in US dollars, and how many requests they cover."""
 
     priced: int = 0
     unpriced: int = 0
@@ -30,7 +30,7 @@ class Money(msgspec.Struct):
     without_cache: float = 0.0
 
     def add(self, bills: Iterable[Bill | None]) -> "Money":
-        """One for each request, None where it is not known what it cost; returns what they add up to."""
+        """Add one bill for each request, None if its cost is not known; returns their sum."""
         before = astuple(self)
         for bill in bills:
             if bill is None:
@@ -60,7 +60,7 @@ class Money(msgspec.Struct):
 
 
 class Histogram(msgspec.Struct):
-    """Observations by bucket (not cumulative), one more than there are edges; edges are the catalogue's."""
+    """Observations by bucket, not cumulative, the last beyond the last of the catalogue's edges."""
 
     counts: list[int]
     sum: float = 0.0
@@ -78,7 +78,7 @@ class Histogram(msgspec.Struct):
         self.sum += sum(ordered)
 
     def merge(self, other: "Histogram") -> None:
-        """Add what the other, of the same edges, has counted."""
+        """Add the counts of another histogram with the same edges."""
         self.counts = list(map(add, self.counts, other.counts))
         self.sum += other.sum
 
@@ -87,7 +87,7 @@ class Histogram(msgspec.Struct):
 
 
 class Gained(NamedTuple):
-    """What one batch added by outcome."""
+    """What one batch added, by outcome."""
 
     outcomes: Mapping[Outcome, int]
     ttft: Mapping[Outcome, Histogram]
@@ -100,7 +100,7 @@ class Tally(msgspec.Struct):
 
     outcomes: dict[str, int] = {}
     prompt_tokens: int = 0
-    """Of requests whose cached tokens are known: the two make one ratio."""
+    """Of requests whose cached tokens are known, so that the two form a ratio."""
     cached_tokens: int = 0
     output_tokens: int = 0
     written_tokens: dict[str, int] = {}
@@ -109,7 +109,7 @@ class Tally(msgspec.Struct):
     """Requests by the reason their provider gave for a miss, and the tokens missed for it."""
     diagnosed_tokens: dict[str, int] = {}
     aggregates: int = 0
-    """Figures that cover many requests: their tokens are in the sums above, in nothing else."""
+    """Records that sum up many requests: their tokens are in the sums above and nowhere else."""
     ttft: dict[str, Histogram] = {}
     duration: dict[str, Histogram] = {}
     computed_tokens: Histogram | None = None
@@ -118,7 +118,7 @@ class Tally(msgspec.Struct):
     floor: Floor = msgspec.field(default_factory=Floor)
 
     def add(self, columns: RequestColumns, full_hit: FullHit) -> Gained:
-        """Count them; returns what `ModelTotals` counts, too."""
+        """Count the requests; returns the part that `ModelTotals` needs as well."""
         prompts, cached, granule = columns.prompt_tokens, columns.cached_tokens, columns.granule
         outcomes = classify_all(prompts, cached, granule, columns.minimum_tokens, full_hit)
         places: dict[Outcome, list[int]] = defaultdict(list)
@@ -175,7 +175,7 @@ class Tally(msgspec.Struct):
 
     @property
     def hits(self) -> tuple[int, int]:
-        """Requests that skipped prefill, and requests of which that is known."""
+        """Full hits, and requests whose outcome is known."""
         known = sum(count for outcome, count in self.outcomes.items() if outcome != "unknown")
         return self.outcomes.get("full", 0), known
 
@@ -227,7 +227,7 @@ def merge(histograms: dict[str, Histogram], gained: Mapping[Outcome, Histogram])
 def _by_outcome(
     seconds: Sequence[float | None], places: Mapping[Outcome, Sequence[int]]
 ) -> dict[Outcome, Histogram]:
-    """Outcomes of which no length of time is known are left out."""
+    """Without outcomes for which no time is known."""
     found: dict[Outcome, Histogram] = {}
     for outcome, own in places.items():
         known = [v for v in map(seconds.__getitem__, own) if v is not None]
@@ -240,8 +240,8 @@ def _by_outcome(
 def _known(
     prompts: Sequence[int | None], cached: Sequence[int | None]
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """The requests of which both counts are known."""
+    """The requests whose two counts are both known."""
     if None not in cached and None not in prompts:
-        return prompts, cached  # type: ignore[return-value]  # just looked
+        return prompts, cached  # type: ignore[return-value]  # checked above
     pairs = [(p, r) for p, r in zip(prompts, cached, strict=True) if p is not None and r is not None]
     return tuple(zip(*pairs, strict=True)) or ((), ())  # type: ignore[return-value]  # two columns

@@ -1,4 +1,4 @@
-"""Finds what cannot be right on a page, or does not mean what it seems to, from how its counters grew."""
+"""Finds counters of a page that are wrong or misleading, by how they grew."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,23 +13,23 @@ from kvcache_exporter.windows import History, Span
 LOOKUPS_SUSPECT_ABOVE = 1.05
 _WINDOW = c.WINDOWS["5m"]
 _FILLED = 0.8
-"""Share of the window that pages must cover before counters are compared that lag behind each other."""
+"""Share of the window that pages must cover before counters that lag behind each other are compared."""
 _LEAST_PROMPT_TOKENS = 10_000
 _LEAST_REQUESTS = 10
 _LEAST_WITNESSED = 0.1
-"""Share of prompt tokens that another pair of counters must see cached for one at rest to be frozen."""
+"""Hit rate that another pair of counters must show for a pair that stands still to count as frozen."""
 _LOOKUP_COUNTERS = (c.PREFIX_QUERY_TOKENS, c.PROMPT_TOKENS, c.ENGINE_REQUESTS)
 
 
 class Evidence(NamedTuple):
-    """What a page offers to check its counters by."""
+    """What the counters of a page are checked against."""
 
     watched: Mapping[Key, Watched]
     claims: Sequence[Claim]
     admitted: Mapping[Key, float]
-    """Requests by key that run or wait."""
+    """Running and waiting requests by key."""
     since: float | None
-    """When the last page before this life of the engine was taken."""
+    """Time of the last page before the engine's latest start."""
 
 
 def anomalies(page: Evidence, history: History) -> Counter[str]:
@@ -43,14 +43,14 @@ def anomalies(page: Evidence, history: History) -> Counter[str]:
             found["lookups_recounted"] += 1
         if span and _preempted_lookups(item, span):
             found["preempted_lookups"] += 1
-    # Counters that a new process does not show yet have not stood still.
+    # Counters that a new process does not have yet are not frozen.
     if (life := history.span_since(_WINDOW, page.since)) and is_frozen(page, life):
         found["frozen"] += 1
     return found
 
 
 def _excesses(item: Watched, step: Span) -> list[str]:
-    """Parts that grew by more than their whole; a hit rate made of lookups is not looked at twice."""
+    """Parts that grew by more than their whole; a hit rate made of lookups is checked elsewhere."""
     hits, queries = (item.counters.get(metric) for metric in (c.PREFIX_HIT_TOKENS, c.PREFIX_QUERY_TOKENS))
     pairs = [("hits_exceed_queries", hits, queries)]
     if item.basis != "lookup":
@@ -66,7 +66,7 @@ def _recounts(item: Watched, admitted: float, span: Span) -> bool:
     """Whether more tokens were looked up than prompts had.
 
     A prompt is looked up when it is admitted but counted later (vLLM: at its first token, SGLang: at its
-    end), so the prompts of requests under way, at their usual length, are allowed for.
+    end), so running and waiting requests are allowed one prompt of average length each.
     """
     queries, prompt, requests = (item.counters.get(metric) for metric in _LOOKUP_COUNTERS)
     if queries is None or prompt is None:
@@ -78,15 +78,15 @@ def _recounts(item: Watched, admitted: float, span: Span) -> bool:
 
 
 def _preempted_lookups(item: Watched, span: Span) -> bool:
-    """Whether a hit rate made of lookups holds requests that found the blocks they were preempted from."""
+    """Whether a hit rate made of lookups includes preempted requests that found their own blocks again."""
     preemptions = item.counters.get(c.PREEMPTIONS)
     return item.basis == "lookup" and preemptions is not None and span.increase(preemptions) > 0
 
 
 def is_frozen(page: Evidence, span: Span) -> bool:
-    """Whether cached tokens stand still by one pair of counters and grow by another of the same page.
+    """Whether cached tokens stand still in one pair of counters and grow in another on the same page.
 
-    A cache that hits nothing stands still by all of them, so a hostile hour is never called frozen.
+    Without any hit all pairs stand still, so an hour of misses is never called frozen.
     """
     requests = [terms for item in page.watched.values() if (terms := item.counters.get(c.ENGINE_REQUESTS))]
     if span.seconds < _FILLED * _WINDOW or sum(map(span.increase, requests)) < _LEAST_REQUESTS:

@@ -1,4 +1,4 @@
-"""Tells a target's cold time from its warm time, page by page, and marks its samples with it."""
+"""Tracks whether a target is cold or warm, page by page, and labels its samples with the phase."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,20 +22,20 @@ _KEEP_SECONDS = 86400.0
 _SERVED = (c.PROMPT_TOKENS, c.ENGINE_REQUESTS)
 _MOST_ABSENT = 100
 FORGET_SECONDS = 7 * _KEEP_SECONDS
-"""After how long the state file drops a target that never came back."""
+"""Seconds after which the state file drops a target that never came back."""
 
 
 class Saved(msgspec.Struct):
     """What the state file keeps of one target."""
 
     at: float
-    """Unix seconds at which it was written."""
+    """Unix time at which it was written."""
     life: Life
     splits: dict[str, Split]
 
 
 class ColdWatch:
-    """One target's lives; `fleet` is shared with the other targets."""
+    """The starts and cold phases of one target; `fleet` is shared by all targets."""
 
     def __init__(self, target: str, rule: ColdRule, fleet: Fleet) -> None:
         self.lifecycle = Lifecycle(rule)
@@ -44,20 +44,20 @@ class ColdWatch:
         self._splitter = PhaseSplitter()
         self._shown: dict[str, Distribution] = {}
         self.life_base: float | None = None
-        """When the last page was taken of what came before this life, or before the cache was emptied."""
+        """Time of the last page before the latest start or cache reset."""
         self.beginnings = 0
-        """Times the engine's counters began at zero since the exporter started."""
+        """How often the engine's counters restarted from zero since the exporter started."""
         self._kept, self._kept_at = b"", 0.0
         self._turned = False
-        """Whether the target turned warm on the page observed last."""
+        """Whether the target became warm with the last page."""
 
     def observe(self, signs: Signs, history: History, watched: Iterable[Watched], now: float) -> None:
-        """Take in the page that `history` has just added."""
+        """Process the page that `history` has just added."""
         items = list(watched)
         before, restarts = self.lifecycle.phase, self.lifecycle.life.restarts
         anew = self.lifecycle.begins_at_zero(signs)
         if self.lifecycle.observe(signs, now):
-            # A new process's counters hold nothing older; others hold what was served before the reset, too.
+            # Counters of a new process hold nothing older; after a cache reset they do.
             restarted = self.lifecycle.life.restarts > restarts
             self.life_base = history.time_before_last if restarted else history.time_of_last
             self._open(before, anew=anew)
@@ -83,13 +83,13 @@ class ColdWatch:
             yield Sample(c.WARMUP_DURATION, name, life.warmup)
 
     def counted(self) -> Iterator[Sample]:
-        """What stays true while the target is down."""
+        """Samples that stay true while the target is down."""
         life = self.lifecycle.life
         yield Sample(c.TARGET_RESTARTS, (self._target,), float(life.restarts))
         yield Sample(c.CACHE_RESETS, (self._target,), float(life.resets))
 
     def split(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """The same samples, the engine's TTFT by phase; to be called once for each page."""
+        """The same samples with the engine's TTFT split by phase; to be called once for each page."""
         phase = self.page_phase
         keys = set()
         for sample in samples:
@@ -106,11 +106,11 @@ class ColdWatch:
         self._forget_absent(keys)
 
     def gone(self) -> None:
-        """The target is down or no longer there: its hit rate is no measure for others."""
+        """The target is down or removed: its hit rate is no longer a reference for others."""
         self._fleet.forget(self._target)
 
     def changes(self, now: float, *, again: bool = False) -> bytes | None:
-        """Bytes for the state file, if something changed that must survive, once a day, and `again`."""
+        """Bytes for the state file if something worth keeping changed, once a day, and if `again`."""
         steady = msgspec.structs.replace(self.lifecycle.life, showing=None, served={})
         state = msgspec.json.encode(Saved(0.0, steady, self._splitter.splits))
         if not again and state == self._kept and now - self._kept_at < _KEEP_SECONDS:
@@ -120,14 +120,14 @@ class ColdWatch:
 
     def snapshot(self, now: float) -> bytes:
         """Everything, as `restore` takes it."""
-        # Split where they stand now, so that what they gain while nobody looks is told from the rest.
+        # Split at their current values, so that what they gain while nobody scrapes is kept apart.
         kept = PhaseSplitter(dict(self._splitter.splits))
         for key, shown in self._shown.items():
             kept.turn(key, shown, self.lifecycle.phase)
         return msgspec.json.encode(Saved(now, self.lifecycle.life, kept.splits))
 
     def restore(self, data: bytes) -> None:
-        """Take up what `changes` gave; what cannot be read is as if it had never been."""
+        """Restore what `changes` returned; unreadable state counts as none."""
         try:
             saved = msgspec.json.decode(data, type=Saved)
         except msgspec.DecodeError:
@@ -140,13 +140,13 @@ class ColdWatch:
             self.beginnings += 1
             self._splitter.restart()
         else:
-            # Counters that go on: what they gain from the last page on belongs to the new, cold life.
+            # Counters that did not restart: what they gain since the last page belongs to the cold phase.
             for key, shown in self._shown.items():
                 self._splitter.turn(key, shown, before)
         self._shown.clear()
 
     def _forget_absent(self, keys: AbstractSet[str]) -> None:
-        """Histograms that are not on the page may come back, but not any number of them is waited for."""
+        """Histograms missing from the page may come back, but only a bounded number of them is kept."""
         known = self._splitter.splits.keys() | self._shown.keys()
         if len(known) > _MOST_ABSENT + len(keys):
             for key in known - keys:
@@ -157,7 +157,7 @@ class ColdWatch:
 def signs(
     plan: Plan, values: list[float], *, went_back: bool = False, goes_on: bool = False, returned: bool = False
 ) -> Signs:
-    """What a page says about the process behind it; see `Signs` for what it cannot say by itself."""
+    """What a page shows of the process behind it; flags that need earlier pages are arguments."""
     served: defaultdict[str, float] = defaultdict(float)
     for scalar in plan.scalars:
         if scalar.metric in _SERVED:
@@ -169,7 +169,7 @@ def signs(
 
 
 def started(plan: Plan, values: list[float]) -> float | None:
-    """Unix seconds at which the process behind the page started, if it says so."""
+    """Unix time at which the process behind the page started, if the page shows it."""
     return values[plan.start] if plan.start is not None and values[plan.start] > 0 else None
 
 
@@ -178,7 +178,7 @@ def _traffic(items: Iterable[Watched], span: Span | None) -> Traffic:
 
 
 def forgotten(saved: Mapping[str, bytes], now: float) -> list[str]:
-    """Targets of the state file that nobody has seen for a week."""
+    """Targets in the state file that were not seen for a week."""
     return [name for name, data in saved.items() if now - _written_at(data) > FORGET_SECONDS]
 
 

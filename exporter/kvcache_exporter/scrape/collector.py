@@ -1,4 +1,4 @@
-"""One target from page to samples: parse, plan, history, and the count of what is wrong."""
+"""Turns one target's pages into samples: parser, plan, history, and counts of anomalies."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,9 +32,9 @@ from kvcache_exporter.windows import History, Span, Terms
 
 
 class TargetCollector:
-    """The pages of one target, one at a time: it takes no locks.
+    """Processes the pages of one target; not thread-safe.
 
-    `engines` are the candidates; with several, the page decides which it is.
+    `engines` are the candidates; with several, the page decides.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class TargetCollector:
         cleared: Callable[[], int | None] = lambda: None,
         request_metrics: bool = True,
     ) -> None:
-        """`address` is the target's host:port, if its name is another.
+        """`address` is the target's host:port, if that is not its name.
 
-        `cleared` counts how often KV events said that the cache was emptied; None without events.
+        `cleared` returns how often KV events reported an emptied cache; None without events.
         """
         self.who = Identity(target, namespace)
         self.engine = engines[0] if len(engines) == 1 else None
@@ -60,10 +60,10 @@ class TargetCollector:
         self.samples: list[Sample] = []
         self.plan: Plan | None = None
         self.watched: Mapping[Key, Watched] = {}
-        """Windows' terms by key, for `span`; empty while the target is down."""
+        """Terms of the windows by key, for `span`; empty while the target is down."""
         self.recent: Mapping[str, Mapping[Key, Increases]] = {}
         self.recent_requests: Mapping[str, Mapping[str, RequestIncreases]] = {}
-        """What the newest page's windows hold, by window; empty while the target is down."""
+        """Increases by window as of the newest page; empty while the target is down."""
         self.anomalies: Counter[str] = Counter()
         self.last_error = ""
         self._fleet = fleet or Fleet()
@@ -89,7 +89,7 @@ class TargetCollector:
         self._last_success: float | None = None
 
     def page(self, data: bytes, now: float, duration: float = 0.0) -> None:
-        """Take in a page scraped at `now` (Unix seconds) in `duration` seconds."""
+        """Process a page that was scraped at `now` (Unix seconds) in `duration` seconds."""
         try:
             page = self._parser.parse(data)
             plan = self._bind(page.layout)
@@ -114,7 +114,7 @@ class TargetCollector:
         ]
 
     def _add(self, plan: Plan, values: list[float], now: float) -> Signs:
-        """Take the counters into the history, and what the page says of its process."""
+        """Add the counters to the history; returns what the page shows of its process."""
         counters = {col: v for i, col in self._columns if (v := values[i]) >= 0}
         start = started(plan, values)
         returned = self._processes.place(counters, start, self._history.generation)
@@ -138,9 +138,9 @@ class TargetCollector:
     def _judged(
         self, plan: Plan, values: list[float], back: frozenset[int], counters: Mapping[int, float]
     ) -> tuple[Signs, frozenset[int]]:
-        """Whether counters went back as at a restart: most of a rank's at once, in a process that is new.
+        """Whether counters decreased as at a restart: most of a rank's at once, in a new process.
 
-        With it the columns of the ranks that did.
+        Also returns the columns of those ranks.
         """
         start, known = started(plan, values), self.cold.lifecycle.life.start
         if not back or (start is not None and known is not None):
@@ -153,7 +153,7 @@ class TargetCollector:
         return signs(plan, values, went_back=bool(anew), goes_on=goes_on), back.union(*anew)
 
     def _emptied(self) -> bool:
-        """Whether the cache was emptied since the page before: KV events know better than the web server."""
+        """Whether the cache was emptied since the previous page, by KV events, or else by the page."""
         before, self._cleared_before = self._cleared_before, self._cleared()
         if self._cleared_before is not None:
             return before is not None and self._cleared_before > before
@@ -161,12 +161,12 @@ class TargetCollector:
         return step is not None and step.increase(self._cache_resets) > 0
 
     def failed(self, error: ScrapeError, duration: float = 0.0) -> None:
-        """The scrape gave no page: what the engine said is withdrawn, nothing is made up."""
+        """The scrape failed: the engine's samples are withdrawn, and nothing is made up."""
         self.up, self.watched, self.recent, self.recent_requests = False, {}, {}, {}
         self.last_error = f"{error.reason}: {error}"
         self._failures[error.reason] += 1
         self.cold.gone()
-        # What was counted of the target stays: a counter that vanishes while the engine restarts hides it.
+        # The exporter's own counters of the target stay: one that vanishes during a restart would hide it.
         lived = self.cold.counted() if self.engine is None or self.engine.serves else ()
         self.samples = [*self._health(duration), *lived]
 
@@ -174,7 +174,7 @@ class TargetCollector:
         return self._history.span(window)
 
     def last_step(self) -> Span | None:
-        """Increases from the page before to the newest."""
+        """Increases from the previous page to the newest."""
         return self._history.last_step()
 
     def _bind(self, layout: Layout) -> Plan:
@@ -217,12 +217,12 @@ class TargetCollector:
             yield Sample(c.TARGET_RESETS, (target,), float(self._resets))
         for reason, count in sorted(self._failures.items()):
             yield Sample(c.TARGET_SCRAPE_FAILURES, (target, reason), float(count))
-        # All reasons from the start: alerts watch their increase, and a counter born above zero hides it.
+        # All reasons from the start: a counter that appears above zero hides its first increase from alerts.
         for reason in c.ANOMALY_REASONS:
             yield Sample(c.DATA_ANOMALIES, (target, reason), float(self.anomalies[reason]))
 
     def _increases(self) -> tuple[dict[str, dict[Key, Increases]], dict[str, dict[str, RequestIncreases]]]:
-        """Of the engine by key and of the plugin's requests by model, each by window."""
+        """By window: the engine's increases by key, and the plugin's requests by model."""
         found = {window: self._history.span(seconds) for window, seconds in self._windows.items()}
         spans = {window: span for window, span in found.items() if span is not None}
         return (

@@ -1,4 +1,4 @@
-"""Secrets and certificates of targets: read from files, and again whenever a file has changed."""
+"""Secrets and certificates for targets, read from files and again whenever a file changes."""
 
 import base64
 import functools
@@ -13,7 +13,7 @@ Stamp = tuple[int, int, int]
 
 
 def stamp(file: str, reason: str = "credentials") -> Stamp:
-    """Changes when the file does; raises ScrapeError with `reason` where there is none."""
+    """A value that changes with the file; raises ScrapeError with `reason` if there is no file."""
     try:
         status = Path(file).stat()
     except OSError as error:
@@ -22,7 +22,7 @@ def stamp(file: str, reason: str = "credentials") -> Stamp:
 
 
 class Authorization:
-    """The value of the header `Authorization` for the targets of a group."""
+    """The `Authorization` header for the targets of a group."""
 
     def __init__(self, http: HttpSettings) -> None:
         self._user = http.basic_auth.username if http.basic_auth else None
@@ -31,7 +31,7 @@ class Authorization:
         self._value = ""
 
     def value(self) -> str | None:
-        """None where the target wants no credentials."""
+        """None if the targets take no credentials."""
         if self._file is None:
             return None
         current = stamp(self._file)
@@ -53,9 +53,11 @@ def _read_secret(file: str) -> str:
     except OSError as error:
         raise ScrapeError("credentials", f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ScrapeError("credentials", f"{file} holds something else than ASCII text") from None
+        raise ScrapeError(
+            "credentials", f"{file} is not ASCII text; write the secret in one line of ASCII"
+        ) from None
     if not secret or not secret.isprintable():
-        raise ScrapeError("credentials", f"{file} does not hold one line with a secret")
+        raise ScrapeError("credentials", f"{file} must hold the secret in exactly one line")
     return secret
 
 
@@ -64,10 +66,10 @@ def tls_stamps(tls: TlsSettings) -> tuple[Stamp, ...]:
     return tuple(stamp(file, "tls") for file in files if file is not None)
 
 
-# Shared by all targets of a group: a context with the system's authorities takes over a megabyte.
+# Shared by all targets of a group: a context with the system's CAs takes over a megabyte.
 @functools.lru_cache(maxsize=256)
 def tls_context(tls: TlsSettings, _stamps: tuple[Stamp, ...]) -> ssl.SSLContext:
-    """Made anew when a stamp of its files changes; raises ScrapeError where a file is no certificate."""
+    """Created again when a file changes; raises ScrapeError if a file is not a certificate."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What is made of increases: ratios and rates over windows."""
+"""Ratios and rates over windows, from the increases of counters."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from kvcache_exporter.windows import Span, Terms
 
 
 class Derived(NamedTuple):
-    """One windowed value; no value where there is no traffic."""
+    """One windowed value; without traffic there is none."""
 
     metric: Metric
     value: float
 
 
 def token_increases(items: Iterable[Watched], span: Span) -> tuple[float, float]:
-    """Cached and prompt tokens of all keys together; keys whose cached tokens are in doubt are left out."""
+    """Cached and prompt tokens over all keys, without keys whose cached tokens are in doubt."""
     pairs = [
         (span.increase(item.cached), span.increase(item.prompt))
         for item in items
@@ -46,13 +46,13 @@ def request_hit_counts(watched: Watched, span: Span) -> tuple[float, float] | No
 
 
 class Increases(NamedTuple):
-    """What one key gained in a window; None where the engine does not say, or not credibly."""
+    """Increases of one key in a window; None if the engine does not report it, or not credibly."""
 
     seconds: float
-    """Real length of the window."""
+    """Actual length of the window."""
     cached: float | None = None
     prompt: float | None = None
-    """Prompt tokens; None together with `cached`, so that the two always make one ratio."""
+    """None together with `cached`, so that the two always form a ratio."""
     hits: float | None = None
     long_requests: float | None = None
     """Requests with a prompt longer than the threshold; None together with `hits`."""
@@ -95,7 +95,7 @@ def derive(found: Increases) -> Iterator[Derived]:
 
 
 def share(part: float | None, whole: float | None) -> float | None:
-    """As `ratio`; None where either is not known."""
+    """As `ratio`; None if either is not known."""
     return ratio(part, whole) if part is not None and whole is not None else None
 
 
@@ -105,5 +105,5 @@ def seconds_per_1k(seconds: float | None, tokens: float | None) -> float | None:
 
 
 def rate(gained: float | None, seconds: float) -> float | None:
-    """A second."""
+    """Per second."""
     return gained / seconds if gained is not None and seconds > 0 else None

@@ -1,4 +1,4 @@
-"""Fetches the metrics page of one target: bounded in time and size, closed reasons for every failure."""
+"""Fetches the metrics page of one target within a deadline and a size, with a closed reason per failure."""
 
 import re
 import ssl
@@ -25,7 +25,7 @@ _NO_TLS = TlsSettings()
 
 
 class Fetcher:
-    """Keeps one connection to one target; to be used by one thread at a time."""
+    """Keeps one connection to one target; not thread-safe."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Fetcher:
         max_page_bytes: int = 1 << 24,
         look_up: Find = LOOKUPS.find,
     ) -> None:
-        """`look_up` says which addresses the host of `url` stands for: no other is ever connected to."""
+        """`look_up` resolves the host of `url`; no other address is ever connected to."""
         http = http or HttpSettings()
         parts = urlsplit(url)
         self._secure = parts.scheme == "https"
@@ -66,7 +66,7 @@ class Fetcher:
             cut = self._error("truncated", "the connection ended before the page was complete")
             raise self._failure(_causes(error)) or cut from None
         finally:
-            # A page not read to its end would be taken for the next answer.
+            # The rest of a page that was not read to its end would be taken for the next response.
             response.raw.close()
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Fetcher:
         try:
             return adapter.send(self._request, stream=True, timeout=self._attempt.left())
         except requests.ConnectionError:
-            # A server may close an idle connection just when it is used again.
+            # A server may close an idle connection at the moment it is reused.
             if self._attempt.connected:
                 raise
             return adapter.send(self._request, stream=True, timeout=self._attempt.left())
@@ -161,7 +161,7 @@ class Fetcher:
             try:
                 pages.append(member.decompress(body, room))
             except zlib.error:
-                raise self._error("encoding", "the page says it is gzip and is not") from None
+                raise self._error("encoding", "the page is declared as gzip but is not") from None
             room -= len(pages[-1])
             if room <= 0:
                 raise self._too_large()
@@ -180,7 +180,7 @@ class Fetcher:
         return ScrapeError(reason, f"{self._shown_url}: {message}")
 
     def _failure(self, causes: list[BaseException]) -> ScrapeError | None:
-        """What can go wrong before and while the page is read, None for anything else."""
+        """The reason of a failure before or while the page is read; None for any other error."""
         if any(isinstance(cause, TimeoutError | requests.Timeout | ReadTimeoutError) for cause in causes):
             return self._error("timeout", f"no whole page within {self._timeout:g}s")
         if any(isinstance(cause, ssl.SSLError | PoolSslError) for cause in causes):
@@ -210,7 +210,7 @@ def _headers(timeout: float) -> dict[str, str]:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The error and those it was made from, outermost first."""
+    """The error and its causes, outermost first."""
     causes: list[BaseException] = []
     waiting: list[Any] = [error]
     while waiting:

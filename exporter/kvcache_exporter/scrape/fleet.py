@@ -1,4 +1,4 @@
-"""What the warm replicas of each model show: the measure for a replica that has just started."""
+"""Hit rates of the warm replicas of each model: the reference for a replica that has just started."""
 
 import threading
 from collections.abc import Iterable
@@ -14,8 +14,10 @@ class Fleet:
         self._addresses: dict[str, str] = {}
 
     def report(self, target: str, models: Iterable[str], cached: float, prompt: float, *, warm: bool) -> None:
-        """A target's increases of cached and prompt tokens over a window, split over no models: one server
-        serves one, and what it shows stands for each name it goes by."""
+        """Record a target's increases of cached and prompt tokens over a window.
+
+        They count in full for each name in `models`: a server serves one model under all of them.
+        """
         with self._lock:
             for replicas in self._warm.values():
                 replicas.pop(target, None)
@@ -24,12 +26,12 @@ class Fleet:
             self._warm = {model: replicas for model, replicas in self._warm.items() if replicas}
 
     def answered(self, target: str, address: str) -> None:
-        """A target gave a page at this address (host:port)."""
+        """A target answered at this address (host:port)."""
         with self._lock:
             self._addresses[target] = address
 
     def reads_any(self, addresses: AbstractSet[str], but: str) -> bool:
-        """Whether another target than this is at one of these addresses."""
+        """Whether a target other than `but` answers at one of these addresses."""
         with self._lock:
             return any(address in addresses for name, address in self._addresses.items() if name != but)
 

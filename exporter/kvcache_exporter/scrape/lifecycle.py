@@ -1,9 +1,9 @@
-"""The lives of one engine: when it started, whether its cache is cold, how long it took to warm up.
+"""Starts of one engine: when it started, whether its cache is cold, and how long it took to warm up.
 
-A restart shows in the process's start time, in counters that went back, in a new process id or in another
-model; any one is enough, and several that belong to one restart count once. An engine that empties its cache
-and goes on is cold as well. A target is cold until its hit rate has recovered to a share of what the model's
-warm replicas show, else of what it showed before, or until the longest time has passed.
+A restart is detected by the process's start time, by counters that decreased, by a new process id or by
+another model; any one is enough, and several that belong to one restart count once. An engine that only
+empties its cache is cold as well. A target is cold until its hit rate reaches a share of that of the model's
+warm replicas, else of its own before the start, or until the maximum duration has passed.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ import msgspec
 
 Phase = Literal["cold", "warm"]
 START_JITTER = 2.0
-"""Seconds by which one process's start may seem to move."""
+"""Seconds by which the start time of one process may appear to move."""
 _RECENT = 20
 MIN_PROMPT_TOKENS = 1000
-"""Below this much traffic a hit rate says nothing about recovery."""
+"""Prompt tokens below which a hit rate is too noisy to show recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ColdRule:
     recovered_ratio: float = 0.8
     """Share of the reference hit rate."""
     max_duration: float = 900.0
-    """Seconds after which a target is warm whatever it shows."""
+    """Seconds after which a target counts as warm, whatever its hit rate."""
 
 
 class Traffic(NamedTuple):
@@ -38,29 +38,29 @@ class Traffic(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """None where there is too little traffic to say anything."""
+        """The hit rate; None if there is too little traffic."""
         return min(1.0, self.cached / self.prompt) if self.prompt >= MIN_PROMPT_TOKENS else None
 
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What one page says about the process behind it."""
+    """What one page shows of the process behind it."""
 
     start: float | None
-    """Unix seconds at which the process started, if the page says so."""
+    """Unix time at which the process started, if the page shows it."""
     went_back: bool
-    """Whether counters went back as they do at a restart."""
+    """Whether counters decreased as they do at a restart."""
     pids: Mapping[str, frozenset[str]]
-    """Process ids by what they serve (a rank); a second one there is a new process."""
+    """Process ids by rank; another id for the same rank is a new process."""
     models: frozenset[str]
     served: Mapping[str, float] = field(default_factory=dict)
-    """What counters of requests and of their tokens show, over all ranks."""
+    """Counters of requests and of their tokens, over all ranks."""
     goes_on: bool = False
-    """Whether there are ranks whose counters did not go back with the others."""
+    """Whether the counters of some ranks did not decrease with the others."""
     emptied: bool = False
-    """Whether the engine emptied its prefix cache and went on."""
+    """Whether the engine emptied its prefix cache without a restart."""
     returned: bool = False
-    """Whether the page is of another process, one of several that answer in turn."""
+    """Whether the page is of another process than the last, one of several behind the same address."""
 
     @property
     def untouched(self) -> bool:
@@ -80,28 +80,28 @@ class Life(msgspec.Struct):
     """What must survive a restart of the exporter."""
 
     start: float | None = None
-    """As the page says, not as it was seen."""
+    """By the page, not by when we noticed."""
     began: float | None = None
-    """When this life began as far as we know; None if it began before we looked."""
+    """When the process started, as far as known; None if that was before the first scrape."""
     cold_since: float | None = None
-    """When the cache was last known to be empty: the start of this life, or a reset after it."""
+    """When the cache was last known to be empty: the start of the process, or a reset after it."""
     phase: Phase = "warm"
     restarts: int = 0
     resets: int = 0
     """Times the cache was emptied without a restart."""
     warmup: float | None = None
-    """Seconds the last cold start took."""
+    """Seconds that the last cold start took."""
     showing: float | None = None
-    """Token-weighted hit rate of this life at its last moment with traffic."""
+    """Token-weighted hit rate since the start, as of the last traffic."""
     last_ratio: float | None = None
-    """What the life before showed at its end."""
+    """Token-weighted hit rate of the previous process at its end."""
     pids: dict[str, list[str]] = {}
     models: list[str] = []
     served: dict[str, float] = {}
-    """As the last page showed it; a restart that nobody saw shows in what is less."""
+    """As of the last page; smaller values on the next one reveal a restart while the exporter was down."""
     seen: bool = False
     counters_due: bool = False
-    """Counters of the life before are still to go back: they were not on the page that showed its end."""
+    """Counters of the previous process have yet to restart: the page that showed its end lacked them."""
     recent: list[ColdStart] = []
 
 
@@ -112,16 +112,16 @@ class Lifecycle:
     rule: ColdRule = field(default_factory=ColdRule)
     life: Life = field(default_factory=Life)
     recovery: float | None = None
-    """Of a cold target: its hit rate as a share of the one it is warm at; None without measure or traffic."""
+    """Hit rate of a cold target as a share of its goal; None without a reference or traffic."""
     resumed: bool = False
-    """Whether `life` is from before the exporter's own start, and no page has been seen since."""
+    """Whether `life` was restored from the state file and no page has been seen since."""
 
     @property
     def phase(self) -> Phase:
         return self.life.phase
 
     def observe(self, signs: Signs, now: float) -> bool:
-        """Take in a page; True if the cache has begun anew."""
+        """Process a page; True if the cache is empty since this page."""
         life = self.life
         reason = self.restarted(signs)
         if reason:
@@ -140,7 +140,7 @@ class Lifecycle:
     def judge(self, recent: Traffic, longer: Traffic, reference: float | None, now: float) -> bool:
         """Whether a cold target is warm from now on.
 
-        `recent` decides on recovery, `longer` is remembered as what this life shows; both since its start.
+        `recent` decides on recovery, `longer` is kept as the hit rate since the start; both begin after it.
         """
         life = self.life
         life.showing = longer.ratio if longer.ratio is not None else life.showing
@@ -148,13 +148,13 @@ class Lifecycle:
             self.recovery = None
             return False
         began = next((at for at in (life.cold_since, life.began) if at is not None), now)
-        # A clock that went back would make the cold time last until it has caught up.
+        # After the clock was set back, a cold phase would last until the clock has caught up.
         began = life.cold_since = min(began, now)
         self.recovery = self._recovery(recent, reference)
         recovered = self.recovery is not None and self.recovery >= 1.0
         if not recovered and now - began < self.rule.max_duration:
             return False
-        # Pages may be far apart, or the exporter was down: the longest time ended it all the same.
+        # Pages may be far apart, or the exporter was down: the cold phase ended at its maximum all the same.
         self._turn_warm(min(now, began + self.rule.max_duration))
         self.recovery = None
         return True
@@ -171,7 +171,7 @@ class Lifecycle:
         return None if began is None else max(0.0, now - began)
 
     def restarted(self, signs: Signs) -> str:
-        """By what a page tells that the process behind it is a new one; "" if it is not."""
+        """The reason to take the page's process for a new one; "" if it is not."""
         life = self.life
         if not life.seen or signs.returned:
             return ""
@@ -186,22 +186,22 @@ class Lifecycle:
         return ""
 
     def begins_at_zero(self, signs: Signs) -> bool:
-        """Whether a restart left no counter that goes on: what is above its last value is new, too."""
+        """Whether every counter restarts at zero, so that values above the last ones are new, too."""
         reason = self.restarted(signs)
         if reason == "new process id":
-            # In a kept multiprocess folder the dead process's files stay, and are added up for ever.
+            # In a multiprocess folder that is kept, the files of dead processes are added up for ever.
             before = self.life.pids
             kept = any(ids & set(before.get(rank, ())) for rank, ids in signs.pids.items())
             return signs.untouched or not kept
         return bool(reason) and not (reason == "counters went back" and signs.goes_on)
 
     def _has_served_less(self, signs: Signs) -> bool:
-        """Told of the first page after the exporter's own start, when there is no page before to compare."""
+        """Whether counters are below their saved values: for the first page after the exporter's start."""
         pairs = [(signs.served[name], old) for name, old in self.life.served.items() if name in signs.served]
         return self.resumed and bool(pairs) and all(new < old for new, old in pairs)
 
     def _is_young(self, signs: Signs, now: float) -> bool:
-        """A target we meet for the first time is cold if it started just now or has served nothing."""
+        """A new target is cold if it has just started or has served nothing."""
         if signs.start is not None:
             return now - signs.start < self.rule.max_duration
         return signs.untouched
@@ -210,7 +210,7 @@ class Lifecycle:
         life = self.life
         life.began, life.start = at, signs.start
         life.counters_due = signs.untouched and not signs.went_back
-        # Ids that show up later belong to this start: SGLang prints them only once they count something.
+        # Process ids that appear later belong to this start: SGLang shows them once they count something.
         life.pids = {}
         self._turn_cold(at, reason)
         if now - at >= self.rule.max_duration:

@@ -1,4 +1,4 @@
-"""Reads one sample line of the text format or of OpenMetrics, as tolerant as real pages need."""
+"""Parses one sample line of the text format or OpenMetrics, as leniently as real pages need."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Line(NamedTuple):
     value: float
     prefix: bytes
     bare: bool
-    """Nothing (timestamp, exemplar) follows the value."""
+    """Whether nothing (timestamp, exemplar) follows the value."""
 
 
 def sample_name(line: bytes) -> bytes:
@@ -47,7 +47,7 @@ def sample_name(line: bytes) -> bytes:
 
 
 def parse_known(line: bytes, known: Mapping[bytes, RawSeries]) -> Line | None:
-    """A bare line whose series was met before; None sends the caller to `parse_line`."""
+    """Parses a bare line of a known series; None if the line needs `parse_line`."""
     cut = line.rfind(b" ") + 1
     series = known.get(line[:cut])
     if series is None or not _VALUE.fullmatch(line, cut):
@@ -95,5 +95,5 @@ def _unquote(quoted: bytes) -> str:
     text = quoted[1:-1].decode()
     if "\\" not in text:
         return text
-    # Unknown escapes are kept as they are, as Prometheus does.
+    # Prometheus keeps unknown escapes as they are.
     return _ESCAPE.sub(lambda m: {"n": "\n", '"': '"', "\\": "\\"}.get(m[1], m[0]), text)

@@ -1,6 +1,6 @@
 """Evaluates a plan on one page's values: the samples that need no history.
 
-Values below zero mark what cannot be a count or a gauge (see `clean`); whatever is made of one is left out.
+Negative values mark impossible counts and gauges (see `clean`); results that use one are left out.
 """
 
 from collections import Counter, defaultdict
@@ -21,7 +21,7 @@ _INFO_FACTS = ("prefix_caching", "block_size", "hash_algorithm", "cache_dtype")
 
 
 class Identity(NamedTuple):
-    """What a collector puts before its samples' own labels."""
+    """The labels of a target, which come first in its samples."""
 
     target: str
     namespace: str
@@ -31,7 +31,7 @@ class Identity(NamedTuple):
 
 
 def clean(values: list[float]) -> tuple[list[float], Counter[str]]:
-    """Values with the impossible ones marked, and how many there were by reason."""
+    """Values with the impossible ones marked, and the number of those by reason."""
     found: Counter[str] = Counter()
     if not values or (min(values) >= 0.0 and sum(values) < INF):
         return values, found
@@ -45,7 +45,7 @@ def clean(values: list[float]) -> tuple[list[float], Counter[str]]:
 
 
 def requests_under_way(plan: Plan, values: list[float]) -> Counter[Key]:
-    """Requests by key that run or wait: a preempted one waits although its prompt was looked up."""
+    """Running and waiting requests by key; preempted ones wait although their prompt was looked up."""
     found: Counter[Key] = Counter()
     for metric, key, _, value in _scalars(plan, values):
         if metric in (c.RUNNING_REQUESTS, c.WAITING_REQUESTS):
@@ -54,7 +54,7 @@ def requests_under_way(plan: Plan, values: list[float]) -> Counter[Key]:
 
 
 def measure(plan: Plan, values: list[float], who: Identity) -> Iterator[Sample]:
-    """Counters, gauges and histograms of all keys of the page."""
+    """Counters, gauges and histograms of all keys."""
     tiers: dict[tuple[Key, str], dict[Metric, float]] = defaultdict(dict)
     for metric, key, tier, value in _scalars(plan, values):
         if metric in _TIERED_GAUGES:
@@ -78,7 +78,7 @@ def measure(plan: Plan, values: list[float], who: Identity) -> Iterator[Sample]:
 
 
 def about(plan: Plan, values: list[float], target: str) -> Iterator[Sample]:
-    """What the page says of the engine as a whole."""
+    """Samples about the engine as a whole: version, configuration, process."""
     yield Sample(c.TARGET_MISSING, (target,), float(len(plan.missing)))
     yield Sample(c.TARGET_DEPRECATED, (target,), float(len(plan.deprecated)))
     if plan.start is not None and values[plan.start] > 0:
@@ -89,7 +89,7 @@ def about(plan: Plan, values: list[float], target: str) -> Iterator[Sample]:
 
 
 def _any_fact(plan: Plan, name: str, values: list[float]) -> str | float | None:
-    """Of the first key that has it: caches beside the engine have keys of their own and say nothing."""
+    """The fact of the first key that has it: keys of caches beside the engine have none."""
     found = (plan.fact(name, key, values) for key in plan.keys)
     return next((fact for fact in found if fact is not None), None)
 
@@ -102,7 +102,7 @@ def _scalars(plan: Plan, values: list[float]) -> Iterator[tuple[Metric, Key, str
 
 
 def evaluate(terms: Terms, values: list[float], combine: str = "sum") -> float | None:
-    """What the terms come to; None if any of their values is marked."""
+    """The value of the terms; None if any of their inputs is marked."""
     plus, minus = terms
     parts = [values[i] for i in plus]
     if min(parts) < 0.0:
@@ -115,10 +115,10 @@ def evaluate(terms: Terms, values: list[float], combine: str = "sum") -> float |
 
 
 def distribution(histogram: Histogram, values: list[float]) -> Distribution | None:
-    """A histogram's state; None if it cannot be one."""
+    """A histogram's state; None if it is inconsistent."""
     counts = tuple([sum([values[i] for i in indices]) for indices in histogram.counts])
     total = sum([values[i] for i in histogram.sum])
-    # Cumulative counts never fall; a marked value or a page torn between two moments shows here.
+    # Cumulative counts never fall: a marked value or an inconsistent page shows here.
     if total < 0.0 or counts[0] < 0.0 or list(counts) != sorted(counts):
         return None
     return Distribution(histogram.edges, counts, total)
@@ -135,7 +135,7 @@ def _add_capacities(
 
 
 def _complete(known: dict[Metric, float]) -> dict[Metric, float]:
-    """Of usage, capacity and used tokens any two give the third."""
+    """Computes usage, capacity or used tokens from the other two."""
     capacity, used, usage = (known.get(m) for m in (c.CAPACITY_TOKENS, c.USED_TOKENS, c.USAGE_RATIO))
     if capacity and used is None and usage is not None:
         return {**known, c.USED_TOKENS: usage * capacity}

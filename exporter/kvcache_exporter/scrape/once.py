@@ -1,4 +1,4 @@
-"""What one page says by itself, of a target that is asked once and not remembered."""
+"""Samples of a single scrape, for /probe: nothing is remembered."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from kvcache_exporter.scrape.select import recognise, wanted_names
 
 
 def once(target: str, engines: Sequence[Engine], fetch: Callable[[], bytes]) -> list[Sample]:
-    """Samples of the page, or of why there is none: neither windows nor anything that counts scrapes."""
+    """Samples of the page or of the failure, without windows and without counters of scrapes."""
     started = time.monotonic()
     try:
         name, samples = _page(target, engines, fetch())
@@ -30,7 +30,7 @@ def once(target: str, engines: Sequence[Engine], fetch: Callable[[], bytes]) -> 
 
 
 def _page(target: str, engines: Sequence[Engine], data: bytes) -> tuple[str, list[Sample]]:
-    """The engine's name, and what its table makes of the page."""
+    """The engine's name and the page's samples by its table."""
     page = PageParser(wanted_names((*engines, PLUGIN))).parse(data)
     series = page.layout.series
     plan = Plan(recognise(engines, series, target), series)

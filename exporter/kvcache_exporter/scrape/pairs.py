@@ -1,4 +1,4 @@
-"""Finds on a page the pairs of counters that say how many prompt tokens were cached."""
+"""Finds the pairs of counters on a page that give a hit rate."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,24 +10,24 @@ from kvcache_exporter.windows import Terms
 
 
 class Claim(NamedTuple):
-    """One of the pairs of counters by which a page says what was cached, all its keys together."""
+    """One pair of counters that gives a hit rate, summed over all keys."""
 
     cached: Terms
     prompt: Terms
 
 
 class BasisTerms(NamedTuple):
-    """The pair of counters that a key's hit rate is made from."""
+    """The pair of counters that gives a key's hit rate."""
 
     basis: str = ""
     cached: Terms | None = None
     prompt: Terms | None = None
     doubt: Terms | None = None
-    """Counters whose increase belies that nothing was cached."""
+    """Counters whose increase contradicts a cached count of zero."""
 
 
 def first_present(sources: Iterable[Source], metric: Metric, select: Selection) -> dict[Key, Terms]:
-    """Terms by key; each key takes the first source that it has."""
+    """Terms by key, from the first source that the key has."""
     chosen: dict[Key, Terms] = {}
     for source in sources:
         chosen = {**select.terms(source, metric.kind), **chosen}
@@ -54,7 +54,7 @@ def bases_of(engine: Engine, select: Selection) -> dict[Key, BasisTerms]:
 
 
 def claims_of(engine: Engine, select: Selection) -> list[Claim]:
-    """Every pair of the page, old names beside new ones included: they ought to agree."""
+    """Every pair of the page, including old names beside new ones: they should agree."""
     found = []
     for basis in (*engine.bases, *engine.witnesses):
         cached, prompt = (merged(part, select) for part in (basis.cached, (basis.prompt,)))
@@ -64,6 +64,6 @@ def claims_of(engine: Engine, select: Selection) -> list[Claim]:
 
 
 def merged(sources: Iterable[Source], select: Selection) -> Terms:
-    """All sources that the page has, over all its keys."""
+    """The terms of all sources on the page, over all keys."""
     parts = [terms for source in sources for terms in select.terms(source, "counter").values()]
     return Terms(tuple(i for t in parts for i in t.plus), tuple(i for t in parts for i in t.minus))

@@ -1,8 +1,8 @@
-"""Reads Prometheus text pages fast: only wanted families are decoded, and a page's layout is remembered.
+"""Parses Prometheus text pages fast: only wanted families are decoded, and a page's layout is remembered.
 
-Pages of one target keep their layout from scrape to scrape. The first page is read line by line; for the next
-ones it is enough to check that every comment line and every wanted line still stands where it stood, and to
-convert the values. Since a family's lines stand between its own comments, nothing wanted can hide elsewhere.
+Pages of one target keep their layout from scrape to scrape. The first page is parsed line by line; for later
+ones it is enough to check that every comment line and every wanted line is still in its place, and to convert
+the values. Since a family's lines follow its own comments, no wanted line can be missed.
 """
 
 from collections.abc import Mapping
@@ -30,11 +30,11 @@ class Page(NamedTuple):
     malformed: int
     """Wanted lines that could not be read; they are left out."""
     duplicates: int
-    """Wanted lines whose series stood on the page already; the first one counts."""
+    """Wanted lines that repeat a series; the first one counts."""
 
 
 class Layout:
-    """Where the wanted lines of a page stand; one object as long as the target's pages keep their shape."""
+    """Positions of the wanted lines; the same object for as long as a target's pages keep their layout."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def known(self) -> dict[bytes, RawSeries]:
-        """Series by the bytes before their value, for learning the next layout of the same target."""
+        """Series by the bytes before their value, to learn the target's next layout faster."""
         return dict(zip(self._prefixes, self.series, strict=True))
 
     def _learn(
@@ -80,7 +80,7 @@ class Layout:
                 self._reusable &= parsed.bare
             if len(seen) > MAX_SERIES:
                 raise ScrapeError("too_large", f"page has more than {MAX_SERIES} series of known families")
-        # A skipped line may become readable without moving, so only clean pages are worth remembering.
+        # A malformed line may become readable in place, so only clean pages are remembered.
         self._reusable &= not (self.malformed or self.duplicates)
         self.series = tuple(seen)
         return values
@@ -111,14 +111,14 @@ def _pick(lines: list[bytes], positions: list[int]) -> list[bytes]:
 
 
 class Layouts:
-    """The layouts in use, so that replicas of one engine and model share theirs. Any thread may ask."""
+    """The layouts in use, shared by replicas of one engine and model. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._in_use: dict[tuple[AbstractSet[bytes], int], WeakSet[Layout]] = {}
 
     def read(self, wanted: AbstractSet[bytes], lines: list[bytes]) -> tuple[Layout, list[float]] | None:
-        """A layout that the page has, and its values; a page of another layout is none of it."""
+        """The layout of the page and its values; None if no known layout fits."""
         with self._lock:
             known = list(self._in_use.get((wanted, len(lines)), ()))
         found = ((layout, layout.read(lines)) for layout in known[:_MOST_TRIED])
@@ -143,7 +143,7 @@ class PageParser:
         self._layout: Layout | None = None
 
     def parse(self, data: bytes) -> Page:
-        """Raises ScrapeError(not_metrics) for a body that is no exposition; an empty body is a page."""
+        """Raises ScrapeError(not_metrics) for a body that is not an exposition; an empty body is valid."""
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n")
         lines = data.split(b"\n")
@@ -165,9 +165,9 @@ class PageParser:
 def _check_is_exposition(data: bytes, lines: list[bytes]) -> None:
     head = data[:256].lstrip().lower()
     if head.startswith((b"<", b"{\n", b'{"status')):
-        raise ScrapeError("not_metrics", f"the body is no metrics page, it begins with {head[:16]!r}")
+        raise ScrapeError("not_metrics", f"the body is not a metrics page, it begins with {head[:16]!r}")
     content = [line for line in lines[:200] if line.strip()]
     if content and not any(line[:1] == b"#" or parse_line(line) for line in content):
         raise ScrapeError(
-            "not_metrics", "the body is no metrics page: no line of it is a sample or a comment"
+            "not_metrics", "the body is not a metrics page: no line of it is a sample or a comment"
         )

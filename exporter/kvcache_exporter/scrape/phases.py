@@ -1,6 +1,6 @@
-"""Splits a histogram by what the target was when each bucket grew: cold or warm.
+"""Splits a histogram by the phase, cold or warm, in which each observation was made.
 
-Both parts are counters of the engine's own life: they reset with it, and their sum is what the engine shows.
+Both parts reset with the engine's own histogram, and add up to it.
 """
 
 from collections.abc import Iterator
@@ -12,33 +12,33 @@ from kvcache_exporter.scrape.lifecycle import Phase
 
 
 class Split(msgspec.Struct):
-    """What each phase had gained when the phase changed last, and what the engine showed then."""
+    """Observations of each phase up to the last change of phase, and the engine's histogram at that time."""
 
     edges: tuple[float, ...]
     gained: dict[str, list[float]]
-    """Counts and, last, the sum, by phase."""
+    """Counts and, last, the sum; by phase."""
     base: list[float]
 
 
 class PhaseSplitter:
-    """The histograms of one target, by any key that `msgspec` can write."""
+    """The histograms of one target, by any key."""
 
     def __init__(self, splits: dict[str, Split] | None = None) -> None:
         self.splits = splits or {}
 
     def restart(self) -> None:
-        """The engine's counters began anew."""
+        """The engine's counters restarted."""
         self.splits.clear()
 
     def turn(self, key: str, shown: Distribution, phase: Phase) -> None:
-        """From here on what the histogram gains belongs to another phase; `phase` is the one that ends."""
+        """Later observations belong to another phase; `phase` is the one that ends."""
         self.splits[key] = Split(shown.edges, dict(self._parts(key, shown, phase)), _vector(shown))
 
     def split(self, key: str, shown: Distribution, phase: Phase) -> Iterator[tuple[str, Distribution]]:
-        """The parts of what the engine shows now; a phase that never gained anything is left out."""
+        """The engine's histogram by phase; phases without observations are left out."""
         split = self.splits.get(key)
         if split is not None and shown.counts[-1] < split.base[-2]:
-            # It began anew, and would else be taken for the old one once it has grown as large.
+            # It restarted, and would be taken for the old one once it has grown as large.
             del self.splits[key]
         for name, values in self._parts(key, shown, phase):
             if values[-2] > 0:
@@ -56,7 +56,7 @@ class PhaseSplitter:
 
 
 def _at_edges(split: Split | None, edges: tuple[float, ...]) -> Split | None:
-    """The split by these edges, of which a damaged page may lack some; None if it has others."""
+    """The split at these edges, some of which a damaged page may lack; None if it has others."""
     if split is None or split.edges == edges:
         return split
     places = {edge: place for place, edge in enumerate(split.edges)}

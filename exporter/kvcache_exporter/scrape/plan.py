@@ -1,4 +1,4 @@
-"""Compiles an engine table against a page's layout, once; pages of the same layout are then mere sums."""
+"""Compiles an engine table for a page's layout, once; pages of that layout then only need sums."""
 
 from collections import defaultdict
 from typing import NamedTuple
@@ -19,7 +19,7 @@ _CAPACITY_FACTS = (("device", "device_tokens"), ("host", "host_tokens"))
 
 
 class Scalar(NamedTuple):
-    """A counter or gauge of the plan: its value is made of `terms`."""
+    """A counter or gauge of the plan, computed from `terms`."""
 
     metric: Metric
     key: Key
@@ -39,7 +39,7 @@ class Histogram(NamedTuple):
 
 
 class Plan:
-    """What to make of a page with this layout."""
+    """How to turn a page of this layout into samples."""
 
     def __init__(self, engine: Engine, series: tuple[RawSeries, ...]) -> None:
         self.engine = engine
@@ -83,14 +83,14 @@ class Plan:
 
     @property
     def basis(self) -> str:
-        """Where the hit rate comes from; "" if the page has no pair of counters for one."""
+        """The basis of the hit rate; "" if the page has no pair of counters for one."""
         return next((item.basis for item in self.watched.values() if item.basis), "")
 
     def _has_fact(self, name: str, key: Key) -> bool:
         return (key, name) in self.facts or (key, name) in self.fact_values
 
     def fact(self, name: str, key: Key, values: list[float]) -> str | float | None:
-        """What the engine says of itself, for one key, else for the whole target."""
+        """A fact about the engine, for one key, else for the whole target."""
         for where in (key, Key(key.model_name, "")):
             if (where, name) in self.facts:
                 return self.facts[where, name]
@@ -143,7 +143,7 @@ class Plan:
 
 
 _PLANS: WeakKeyDictionary[Layout, dict[str, Plan]] = WeakKeyDictionary()
-"""By layout and engine's name: a plan holds nothing of a target, so those that share a layout share it."""
+"""By layout and engine: a plan holds nothing of a target, so targets with the same layout share it."""
 
 
 def plan_of(engine: Engine, layout: Layout) -> Plan:
@@ -182,7 +182,7 @@ def histograms(metric: Metric, source: Source, select: Selection) -> list[Histog
 
 
 def _complete_edges(by_edge: dict[float, list[int]]) -> tuple[float, ...] | None:
-    """Finite edges that all summed series have; None without +Inf: then the total is not known."""
+    """Finite edges that all summed series have; None without +Inf, since the total is then unknown."""
     if INF not in by_edge:
         return None
     series = len(by_edge[INF])
@@ -192,7 +192,7 @@ def _complete_edges(by_edge: dict[float, list[int]]) -> tuple[float, ...] | None
 def _facts(
     engine: Engine, select: Selection
 ) -> tuple[dict[tuple[Key, str], str], dict[tuple[Key, str], int]]:
-    """Facts that are text on the page, and indices of those that are a gauge's value."""
+    """Facts that are label values on the page, and indices of those that are the value of a gauge."""
     texts: dict[tuple[Key, str], str] = {}
     indices: dict[tuple[Key, str], int] = {}
     for fact in engine.facts:
@@ -217,8 +217,10 @@ def _product(texts: list[str]) -> str:
 
 
 def _indices_to_watch(engine: Engine, select: Selection, plan: Plan) -> set[int]:
-    """All series that a window may read, second choices included: a page that lacks the first for once must
-    not make a long-running counter look newborn."""
+    """Indices of all series that a window may read, second choices included.
+
+    Otherwise a page that once lacks the first choice would make an old counter look new.
+    """
     watched = {
         i for w in plan.watched.values() for terms in w.requests or () for i in (*terms.plus, *terms.minus)
     }

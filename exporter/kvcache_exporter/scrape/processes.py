@@ -1,8 +1,8 @@
-"""Tells a restarted process from several processes that answer behind one address in turn.
+"""Distinguishes a restarted process from several processes that answer in turn at one address.
 
-A load balancer, or API servers that do not share their counters, shows one process's page, then another's:
-counters jump back and forth. A page belongs to a process met before if no counter is below where that process
-stood and its start time, where pages have one, is exactly the same.
+Behind a load balancer, or with API servers that do not share counters, pages of different processes alternate
+and counters jump back and forth. A page belongs to a known process if no counter is below that process's last
+value and the start time, if pages have one, is exactly the same.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from kvcache_exporter.scrape.lifecycle import START_JITTER
 
 _MOST_PROCESSES = 8
 _LEAST_SERIES = 3
-"""Fewer counters above zero say nothing about who they belong to."""
+"""With fewer counters above zero a page cannot be attributed to a process."""
 
 
 @dataclass(eq=False, slots=True)
 class _Process:
     start: float | None
     values: Mapping[int, float]
-    """Counters by column as it showed them last."""
+    """The last values of its counters, by column."""
 
     @property
     def size(self) -> float:
@@ -38,22 +38,22 @@ class _Process:
 
 
 class Processes:
-    """The processes behind one target's address, by the counters each showed last."""
+    """The processes behind one target's address, with the last counters of each."""
 
     def __init__(self) -> None:
         self._current: _Process | None = None
         self._left: list[_Process] = []
         self._generation = 0
         self._several = False
-        """Whether a process came back that had been left."""
+        """Whether an earlier process has answered again."""
 
     def place(
         self, values: Mapping[int, float], start: float | None, generation: int
     ) -> Mapping[int, float] | None:
-        """Where the page's process stood before, if it is another one than the last page's but not a new one.
+        """The previous counters of the page's process, if it is not the last page's process but a known one.
 
-        `values` are counters by column, `generation` changes when columns are numbered anew. A process that
-        is met for the first time but older than the one before it stands where it is.
+        `values` are counters by column, `generation` changes when columns are renumbered. A process seen for
+        the first time that is older than the last one starts from its current values.
         """
         if generation != self._generation:
             self._current, self._left, self._generation = None, [], generation
@@ -73,15 +73,15 @@ class Processes:
         return known.values if known is not None else None
 
     def _may_go_on(self, before: _Process, page: _Process) -> bool:
-        """Whether what looks like growth may be a process that was left: the next pages tell."""
+        """Whether apparent growth may be an earlier process; the next pages decide."""
         return page.start is None and any(
             process.size > before.size and process.goes_on_as(page) for process in self._left
         )
 
     def _known(self, before: _Process, page: _Process, *, back: bool) -> _Process | None:
-        """Of the processes that were left, the one this page goes on from."""
+        """The earlier process that this page continues."""
         switched = back or page.start != before.start
-        # Without start times, going on from a process that was left looks like growth, until one did return.
+        # Without start times, an earlier process looks like growth, until one has once returned.
         if not switched and (page.start is not None or not self._several):
             return None
         found = [process for process in self._left if process.goes_on_as(page)]

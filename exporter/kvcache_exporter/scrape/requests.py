@@ -1,6 +1,6 @@
-"""Requests by outcome from an engine's page, where our plugin runs inside the engine: as if read from a log.
+"""Requests by outcome from the page of an engine that runs our plugin, as if they were read from a log.
 
-The source is the target's name, so that they are never taken for the records of a log; ranks are added up.
+Their source is the target's name, which sets them apart from records of a log; ranks are summed.
 """
 
 from collections import defaultdict
@@ -22,12 +22,12 @@ class _Counter(NamedTuple):
     metric: Metric
     model_name: str
     value: str
-    """Of the metric's own label."""
+    """Value of the metric's own label."""
     terms: Terms
 
 
 class RequestTerms(NamedTuple):
-    """What the windows of one model read; indices of values, or columns of a History."""
+    """What the windows of one model need: indices of values, or columns of a History."""
 
     cached: Terms
     prompt: Terms
@@ -36,7 +36,7 @@ class RequestTerms(NamedTuple):
 
 
 class RequestPlan:
-    """What to make of the plugin's part of a page with this layout; empty on pages without it."""
+    """How to read the plugin's part of a page of this layout; empty for pages without it."""
 
     def __init__(self, series: tuple[RawSeries, ...]) -> None:
         select = Selection(PLUGIN, series)
@@ -62,14 +62,14 @@ class RequestPlan:
         }
 
     def columns(self, columns: Mapping[int, int]) -> dict[str, RequestTerms]:
-        """What is watched, in columns of a History."""
+        """The watched terms, in columns of a History."""
         return {
             model: RequestTerms(*(Terms(tuple(columns[i] for i in terms.plus)) for terms in found))
             for model, found in self.watched.items()
         }
 
     def samples(self, values: list[float], source: str, provider: str) -> Iterator[Sample]:
-        """Counters and histograms as the page has them."""
+        """Counters and histograms of the page."""
         for metric, model, own, terms in self._counters:
             if (value := evaluate(terms, values)) is not None:
                 yield Sample(metric, (*_labels(source, provider, model), *filter(None, (own,))), value)
@@ -93,7 +93,7 @@ _READ_BY_WINDOWS = _read_by_windows()
 
 
 def increases_of(watched: Mapping[str, RequestTerms], span: Span) -> dict[str, RequestIncreases]:
-    """By model; terms hold columns."""
+    """Increases by model; the terms of `watched` are columns."""
     return {model: RequestIncreases(*map(span.increase, terms)) for model, terms in watched.items()}
 
 
@@ -106,5 +106,5 @@ def windowed(
 
 
 def _labels(source: str, provider: str, model_name: str) -> tuple[str, str, str, str]:
-    """Those of REQ: an engine knows no prompt groups."""
+    """The labels REQ, without a prompt group: an engine knows none."""
     return (source, provider, model_name, "")

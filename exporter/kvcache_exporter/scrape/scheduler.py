@@ -1,6 +1,6 @@
-"""Scrapes many targets at once: by a ticker, and on demand when pages have grown too old.
+"""Scrapes many targets concurrently: on a ticker, and on demand when pages are too old.
 
-Targets that were slow to fail are moved to a few threads of their own: hanging ones never hold up the others.
+Targets that timed out are scraped by a few separate threads, so that hanging ones never delay the others.
 """
 
 import logging
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 _SHARE_FOR_SUSPECTS = 8
 _SPREAD_PER_TARGET = 0.01
 _SLOW_TO_FAIL = 0.25
-"""Seconds: look-ups, TLS handshakes and servers can hang and end with any reason."""
+"""Seconds after which a failed scrape counts as hanging, whatever its reason."""
 
 
 class Fetches(Protocol):
-    """What asks a target for its page; raises ScrapeError."""
+    """Fetches a target's page; raises ScrapeError."""
 
     def fetch(self) -> bytes: ...
 
@@ -35,7 +35,7 @@ class Fetches(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One target with all that belongs to it."""
+    """One target and everything needed to scrape it."""
 
     name: str
     collector: TargetCollector
@@ -43,14 +43,14 @@ class Job:
     renderer: Renderer
     due: float = 0.0
     scraped: float = float("-inf")
-    """Monotonic time at which the last scrape began."""
+    """Monotonic time of the start of the last scrape."""
     suspect: bool = False
     running: "Future[None] | None" = None
     block: Mapping[Metric, Chunk] = field(default_factory=dict)
     kept: bool = True
-    """Whether that worked the last time."""
+    """Whether the last call of `keep` succeeded."""
     keep: Callable[[bytes], None] = lambda _: None
-    """Takes what must survive a restart of the exporter, when it changes."""
+    """Saves the state that must survive a restart of the exporter."""
 
 
 class Scheduler:
@@ -80,14 +80,14 @@ class Scheduler:
 
     @property
     def jobs(self) -> dict[str, Job]:
-        """By target name, in order; a snapshot."""
+        """A snapshot by target name, sorted."""
         with self._lock:
             return {job.name: job for job in sorted(self._jobs.values(), key=lambda job: job.name)}
 
     def set_jobs(self, wanted: Mapping[Hashable, Callable[[], Job]]) -> None:
-        """Make the set of targets this one: new ones are made, known ones go on, others vanish at once.
+        """Replace the set of targets: new jobs are created, known ones are kept, others end at once.
 
-        Keys hold everything a job is made from, so that a changed setting makes a new job.
+        Keys hold everything that a job is made from, so that a changed setting makes a new job.
         """
         now = time.monotonic()
         with self._lock:
@@ -98,7 +98,7 @@ class Scheduler:
             new = wanted.keys() - self._jobs.keys()
             for key in new:
                 job = wanted[key]()
-                # Spread by name, so that a fleet is not asked all at once and keeps its order over restarts.
+                # Spread by name, so that a fleet is not scraped all at once and keeps its order over restarts.
                 job.due = now + spread * crc32(job.name.encode()) / 2**32
                 self._jobs[key] = job
         for job in gone:
@@ -107,8 +107,10 @@ class Scheduler:
             self._wake.set()
 
     def freshen(self, max_age: float, budget: float) -> None:
-        """Scrape what is older than `max_age` seconds, but wait no longer than `budget` seconds, and never
-        for targets that hung the last time."""
+        """Scrape pages older than `max_age` seconds.
+
+        Waits no longer than `budget` seconds, and never for targets that hung the last time.
+        """
         oldest = time.monotonic() - max_age
         with self._lock:
             stale = [job for job in self._jobs.values() if job.scraped < oldest and not job.suspect]
@@ -165,7 +167,7 @@ class Scheduler:
             self._save(job, changed)
 
     def _part(self, job: Job) -> None:
-        """The target is gone, comes back with other settings, or is a new pod of the same name."""
+        """The target was removed, has new settings, or is a new pod of the same name."""
         job.collector.cold.gone()
         if job.collector.plan is not None:
             self._save(job, job.collector.cold.snapshot(self._clock()))
@@ -181,7 +183,7 @@ class Scheduler:
                 log.error("target %s: its state is not kept: %s", job.name, error)  # noqa: TRY400
 
     def _report(self, job: Job, before: str) -> None:
-        """A target that goes down or comes back says so once, not at every scrape."""
+        """Log once when a target goes down or comes back, not at every scrape."""
         error = job.collector.last_error
         if bool(error) != bool(before):
             log.log(

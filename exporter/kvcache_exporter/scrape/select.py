@@ -15,7 +15,7 @@ PROCESS_START = "process_start_time_seconds"
 
 
 class Key(NamedTuple):
-    """What tells an engine's series apart for us: a model on a data-parallel rank of the target."""
+    """A model on a data-parallel rank of the target."""
 
     model_name: str
     rank: str
@@ -23,7 +23,7 @@ class Key(NamedTuple):
 
 @lru_cache(maxsize=64)
 def wanted_names(engines: tuple[Engine, ...]) -> frozenset[bytes]:
-    """Every sample name that a page of these engines can be asked for."""
+    """Every sample name that these engines' tables use."""
     names = {PROCESS_START}
     for engine in engines:
         plain = {
@@ -51,7 +51,7 @@ def _names(source: Source, kind: Kind) -> tuple[str, ...]:
 
 
 def detect(engines: Iterable[Engine], series: Iterable[RawSeries]) -> Engine | None:
-    """The engine whose families the page has most of, rather than what stands beside it; None if none."""
+    """The engine with most families on the page, rather than a router or cache beside it; None if none."""
     listed = list(series)
     counts = [(sum(_is_own(engine, item) for item in listed), engine) for engine in engines]
     best = max(counts, key=lambda pair: (pair[0] > 0 and pair[1].serves, pair[0]))
@@ -59,7 +59,7 @@ def detect(engines: Iterable[Engine], series: Iterable[RawSeries]) -> Engine | N
 
 
 def recognise(candidates: Sequence[Engine], series: Iterable[RawSeries], target: str) -> Engine:
-    """The engine behind a page, the only candidate whatever the page says; raises ScrapeError."""
+    """The engine behind a page; a single candidate is taken as it is. Raises ScrapeError."""
     engine = detect(candidates, series)
     if engine is None and len(candidates) == 1:
         return candidates[0]
@@ -74,7 +74,7 @@ def recognise(candidates: Sequence[Engine], series: Iterable[RawSeries], target:
 
 
 def _is_own(engine: Engine, item: RawSeries) -> bool:
-    """Whether a series is the engine's: its prefix, and none that a router re-exports under it."""
+    """Whether a series is the engine's own: it has its prefix and is not re-exported by a router."""
     if not item.name.startswith(engine.prefixes):
         return False
     labels = {label for label, _ in item.labels}
@@ -82,7 +82,7 @@ def _is_own(engine: Engine, item: RawSeries) -> bool:
 
 
 class Selection:
-    """The series of one page that belong to one engine, looked up by table entries."""
+    """The series of one engine on one page, looked up by table entries."""
 
     def __init__(self, engine: Engine, series: tuple[RawSeries, ...]) -> None:
         self._engine = engine
@@ -101,7 +101,7 @@ class Selection:
             for index, item in enumerate(series):
                 if item.name.startswith(prefix) and _is_own(self._engine, item):
                     found[item.name.removeprefix(prefix)].append(index)
-            # A page under two prefixes says everything twice: the first prefix of the table wins.
+            # A page with two prefixes has every series twice: the first prefix of the table wins.
             self._by_name.update({name: self._drop_twins(indices) for name, indices in found.items()})
 
         bare = {name for s in self._engine.sources() if s.bare for name in source_names(s, "counter")}
@@ -124,7 +124,7 @@ class Selection:
         return sorted(index for _, index in lowest.values())
 
     def pids(self) -> dict[str, frozenset[str]]:
-        """Process ids on the page by what they serve."""
+        """Process ids on the page by rank."""
         found: dict[str, set[str]] = defaultdict(set)
         for family in self._engine.process_families:
             for index in self._by_name.get(family, []):
@@ -151,14 +151,14 @@ class Selection:
         return next((labels[name] for name in self._engine.model_labels if labels.get(name)), "")
 
     def indices(self, name: str, source: Source) -> list[int]:
-        """Series of one sample name that pass the source's conditions on labels."""
+        """Series of one sample name that match the source's label conditions."""
         found = (self._bare if source.bare else self._by_name).get(name, [])
         for label, accepted in source.where:
             found = [index for index in found if self.labels[index].get(label, "") in accepted]
         return found
 
     def terms(self, source: Source, kind: Kind) -> dict[Key, Terms]:
-        """What to add up for each key; empty if the page does not have the source."""
+        """The terms of each key; empty if the page does not have the source."""
         plus: dict[Key, list[int]] = defaultdict(list)
         for name in source_names(source, kind):
             for index in self.indices(name, source):

@@ -9,7 +9,7 @@ from kvcache_exporter.scrape.derive import Increases, rate, seconds_per_1k
 
 
 class Summary(NamedTuple):
-    """Values over one window; None without traffic or where the engine does not say."""
+    """Values over one window; None without traffic or if the engine does not report it."""
 
     token_hit_ratio: float | None = None
     request_hit_ratio: float | None = None
@@ -19,12 +19,12 @@ class Summary(NamedTuple):
 
 
 def summarise(collector: TargetCollector, window: str) -> Summary:
-    """One target, all ranks as one; `window` is one of its windows."""
+    """One target over all ranks; `window` is the name of one of its windows."""
     return summary_of(collector.recent.get(window, {}).values())
 
 
 def summary_of(parts: Iterable[Increases]) -> Summary:
-    """Keys that do not tell a number, or not credibly, are left out of it."""
+    """Each value is made of the keys that report it credibly."""
     found = list(parts)
     prefill = [(p.prefill_seconds, p.prefill_tokens) for p in found]
     return Summary(
@@ -37,12 +37,12 @@ def summary_of(parts: Iterable[Increases]) -> Summary:
 
 
 def token_totals(parts: Iterable[Increases]) -> tuple[float, float]:
-    """Cached and prompt tokens; a key with more cached than prompt tokens must not hide among others."""
+    """Cached and prompt tokens, without keys that have more cached than prompt tokens."""
     return _part_and_whole((p.cached, p.prompt) for p in parts)
 
 
 def request_totals(parts: Iterable[Increases]) -> tuple[float, float]:
-    """Requests that skipped prefill, and those that could have."""
+    """Full hits, and requests that could have been one."""
     return _part_and_whole((p.hits, p.long_requests) for p in parts)
 
 

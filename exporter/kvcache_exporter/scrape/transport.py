@@ -1,4 +1,4 @@
-"""HTTP connections that end at a deadline, however slowly the other side sends."""
+"""HTTP connections with a hard deadline, however slowly the other side sends."""
 
 import functools
 import http.client
@@ -18,11 +18,11 @@ from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConn
 from kvcache_exporter.lookups import LOOKUPS, AddressInfo
 
 Find = Callable[[str, int, float], Sequence[AddressInfo]]
-"""Where a host (IPv6 without brackets) listens on a port, within so many seconds; raises OSError."""
+"""Resolves a host (IPv6 without brackets) and port within a number of seconds; raises OSError."""
 
 
 class Attempt:
-    """One try at a page: the time that is left for it, and whether it had to connect."""
+    """One attempt to fetch a page: its deadline, and whether it had to connect."""
 
     def __init__(self) -> None:
         self._ends_at = 0.0
@@ -61,7 +61,7 @@ class _TimedFile(io.RawIOBase):
 
 
 class _TimedSocket:
-    """What http.client's response needs of a socket."""
+    """The part of a socket that http.client's response uses."""
 
     def __init__(self, sock: socket.socket, attempt: Attempt) -> None:
         self._sock = sock
@@ -102,7 +102,7 @@ class _TimedConnection(HTTPConnection):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.settimeout(self._attempt.left())
                 sock.connect(address)
-                # The TLS handshake runs under this timeout as a whole.
+                # This timeout covers the whole TLS handshake.
                 sock.settimeout(self._attempt.left())
             except OSError as error:
                 sock.close()
@@ -126,7 +126,7 @@ class _TlsPool(HTTPSConnectionPool):
     ConnectionCls = _TimedTlsConnection
 
     def _validate_conn(self, conn: Any) -> None:
-        # urllib3's own would warn at every request where the operator has switched verification off.
+        # urllib3 would warn at every request if the operator has disabled verification.
         if conn.is_closed:
             conn.connect()
 
@@ -142,13 +142,13 @@ class OnePool(HTTPAdapter):
         return self._pool
 
     def cert_verify(self, *_args: Any, **_kwargs: Any) -> None:
-        """The pool was made with a TLS context."""
+        """Nothing to do: the pool already has its TLS context."""
 
     def request_url(self, request: Any, *_args: Any, **_kwargs: Any) -> str:
         return str(request.path_url)
 
     def build_response(self, req: Any, resp: Any) -> requests.Response:
-        # Without cookies, guesses at the encoding and copies of headers: a tenth of the cost of a fetch.
+        # Without cookies, encoding detection and copies of headers, which cost a tenth of a fetch.
         response = requests.Response()
         response.request, response.raw = req, resp
         response.status_code, response.headers = resp.status, resp.headers

@@ -1,4 +1,4 @@
-"""The counters of one key that windows are made of: indices into a page's values, or columns of a history."""
+"""The counters of one key that windows read: indices into a page's values, or columns of a history."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -9,29 +9,29 @@ from kvcache_exporter.windows import Terms
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What windows need of one key; terms are indices of values."""
+    """The terms that windows need of one key."""
 
     basis: str
     cached: Terms | None
     prompt: Terms | None
     _: KW_ONLY
     requests: tuple[Terms, Terms, Terms] | None = None
-    """Requests that computed at most, had a prompt of at most the threshold, and all."""
+    """Requests that computed at most the threshold, those with a prompt of at most that, and all."""
     counters: dict[Metric, Terms] = field(default_factory=dict)
-    """Those of WATCHED_METRICS that the key has."""
+    """The metrics of WATCHED_METRICS that the key has."""
     prefill_tokens: Terms | None = None
     doubt: Terms | None = None
-    """Counters whose increase belies that nothing was cached."""
+    """Counters whose increase contradicts a cached count of zero."""
 
     @property
     def indices(self) -> frozenset[int]:
-        """Of all counters above, those taken off included."""
+        """Indices of all counters above, subtracted ones included."""
         single = (self.cached, self.prompt, self.prefill_tokens)
         terms = filter(None, (*single, *(self.requests or ()), *self.counters.values()))
         return frozenset(i for parts in terms for part in parts for i in part)
 
     def in_columns(self, columns: Mapping[int, int]) -> "Watched":
-        """The same with a history's columns for the indices of a page's values."""
+        """The same terms, with a history's columns in place of a page's indices."""
 
         def translate(terms: Terms | None) -> Terms | None:
             return terms and in_columns(terms, columns)

@@ -1,9 +1,9 @@
-"""What is wrong with the body of an export."""
+"""Errors in the body of an export."""
 
 
 class MalformedError(Exception):
-    """It is no export."""
+    """The body is not an export."""
 
 
 class TooManyError(Exception):
-    """It holds more than is read at once."""
+    """The body holds more items than are accepted in one request."""

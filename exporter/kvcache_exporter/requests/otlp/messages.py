@@ -1,6 +1,6 @@
-"""OTLP's messages, as protobuf or JSON: exports to spans, and answers to bytes.
+"""OTLP messages in protobuf and JSON: decodes exports to spans, and encodes responses.
 
-Only the attributes that are asked for are ever turned into values of Python.
+Only the wanted attributes are ever decoded to Python values.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,15 +28,15 @@ from kvcache_exporter.requests.otlp.wire import Walk
 Encoding = Literal["protobuf", "json"]
 _MAX_DEPTH = 8
 _MOST_VALUES = 64
-"""Of a list or a mapping that is an attribute's value."""
+"""Nesting of lists and mappings in an attribute's value."""
 MOST_ITEMS = 50_000
 """Spans or log records in one export."""
 _MOST_FIELDS = 4 * MOST_ITEMS
-"""Of resources, scopes and what holds them, items included."""
+"""Fields of the message that are walked: resources, scopes and items."""
 MOST_ITEM_BYTES = 1 << 20
-"""Of one of them in protobuf."""
+"""Size of one resource or scope in protobuf."""
 _JSON_OBJECTS, _BYTES_PER_OBJECT = 100_000, 16
-"""Real exports have an object or list in 25 bytes and more."""
+"""Real exports take 25 bytes and more for each object or list."""
 Item = Span | RecordError
 
 
@@ -51,10 +51,10 @@ _decode_json = msgspec.json.Decoder(JsonExport).decode
 
 
 def read(signal: Signal, encoding: Encoding, body: bytes, wanted: Collection[str]) -> list[Item]:
-    """Spans, or log records as spans, and errors in place of those that cannot be read by themselves.
+    """Spans, or log records as spans; an item that cannot be read is an error in its place.
 
-    Raises MalformedError, and TooManyError for more than MOST_ITEMS, or what would take far more memory than
-    its size: objects of a few bytes each, by the million.
+    Raises MalformedError; TooManyError for more than MOST_ITEMS, or for millions of tiny objects, which would
+    take far more memory than the body's size.
     """
     try:
         items = (
@@ -69,7 +69,7 @@ def read(signal: Signal, encoding: Encoding, body: bytes, wanted: Collection[str
 
 
 def answer(signal: Signal, encoding: Encoding, rejected: int, message: str) -> bytes:
-    """The body of a 200; `rejected` items were not used, and `message` says why."""
+    """The body of a 200 response: `rejected` items were not used, and `message` says why."""
     if encoding == "json":
         count = {"rejectedSpans" if signal == "traces" else "rejectedLogRecords": str(rejected)}
         partial = {"partialSuccess": {**count, "errorMessage": message}} if rejected else {}
@@ -84,10 +84,10 @@ def answer(signal: Signal, encoding: Encoding, rejected: int, message: str) -> b
 
 
 def refusal(encoding: Encoding, message: str) -> bytes:
-    """The body of a 4xx or 5xx: a google.rpc.Status, whose `message` is its second field."""
+    """The body of a 4xx or 5xx response: a google.rpc.Status with `message` as its second field."""
     if encoding == "json":
         return msgspec.json.encode({"message": message})
-    # Status is in another package than OTLP's messages; this one has a text as its second field, too.
+    # google.rpc.Status would need another package; OTLP's Status has a text as its second field, too.
     return trace_pb.ExportTracePartialSuccess(error_message=message).SerializeToString()
 
 
@@ -99,7 +99,7 @@ def _from_json(signal: Signal, body: bytes, wanted: Collection[str]) -> Iterator
 
 
 def _from_protobuf(signal: Signal, body: bytes, wanted: Collection[str]) -> Iterator[Item]:
-    """One item after the other: of small fields protobuf makes objects of 90 times their size."""
+    """Decodes one item at a time: protobuf makes objects of small fields that take 90 times their size."""
     walk = Walk(_MOST_FIELDS)
     for group in walk.embedded(memoryview(body), 1):
         about = dict[str, Any]()

@@ -1,4 +1,4 @@
-"""The receiving side of OTLP/HTTP: from the head and the body of a POST to its answer."""
+"""The OTLP/HTTP receiver: takes the headers and body of a POST, and returns the response."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from kvcache_exporter.requests.otlp.messages import Encoding
 from kvcache_exporter.requests.otlp.source import Export, OtlpSource
 
 AT_A_TIME = 8
-"""Exports under way; further ones are told to come again, so that no page waits for them."""
+"""Exports handled at a time; further ones are told to retry, so that no page waits for them."""
 PATIENCE_SECONDS = 5.0
 _RETRY_SECONDS = 2
 _KINDS: dict[str, Encoding] = {"application/x-protobuf": "protobuf", "application/json": "json"}
@@ -23,7 +23,7 @@ _STATUS = {
     "encoding": 415,
     "too_large": 413,
     "malformed": 400,
-    # Not 429 or 408: of the SDKs in use some repeat one of them and some the other, all repeat 503.
+    # Not 429 or 408: each of them is retried by some SDKs only, 503 by all.
     "slow": 503,
     "busy": 503,
     "state": 503,
@@ -48,18 +48,18 @@ class RefusalError(KVCacheError):
 
 
 class Receiver:
-    """Answers from any thread; counts under `turn`, which log reading and reloading hold, too."""
+    """`answer` may be called by any thread; it counts under `turn`, the lock of log reading and reloading."""
 
     def __init__(self, source: Callable[[], OtlpSource | None], turn: threading.Lock, max_body: int) -> None:
         self._source, self._turn, self.max_body = source, turn, max_body
         self._room = threading.BoundedSemaphore(AT_A_TIME)
         self._parsing = threading.Lock()
-        """One body at a time is unpacked and turned into objects, which take many times its size."""
+        """Held while a body is unpacked and decoded: the objects take many times its size."""
 
     def answer(
         self, signal: Signal, content_type: str, content_encoding: str, body: bytes, problem: str = ""
     ) -> Answer:
-        """`problem` is `too_large`, `slow` or `busy` where the body was not read."""
+        """`problem` is `too_large`, `slow` or `busy` if the body was not read."""
         kind = content_type.partition(";")[0].strip().lower()
         encoding = _KINDS.get(kind, "protobuf")
         try:
@@ -95,7 +95,7 @@ class Receiver:
                 unpacked = self._unpacked(content_encoding, body)
                 return source.decode(signal, messages.read(signal, encoding, unpacked, source.wanted))
             except MalformedError as error:
-                raise RefusalError("malformed", f"{error}; send what OTLP/HTTP prescribes") from error
+                raise RefusalError("malformed", f"{error}; send an OTLP/HTTP export") from error
             except TooManyError as error:
                 raise RefusalError("too_large", f"{error}; send smaller batches") from error
 
@@ -128,7 +128,7 @@ class Receiver:
         if len(unpacked) > self.max_body:
             raise self._refusal("too_large")
         if not inflate.eof or inflate.unused_data:
-            raise RefusalError("malformed", "the body is cut off, or goes on after its gzip stream")
+            raise RefusalError("malformed", "the body is cut off, or has data after its gzip stream")
         return unpacked
 
     def _refusal(self, reason: str) -> RefusalError:

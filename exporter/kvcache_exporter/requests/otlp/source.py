@@ -1,4 +1,4 @@
-"""The source that OTLP exports go to: counts their requests, or hands them to the log they are joined to."""
+"""The source of OTLP exports: counts their requests, or joins them to those of a log."""
 
 import threading
 from collections import Counter
@@ -28,18 +28,18 @@ class Export:
 
     signal: Signal
     items: int
-    """Spans or log records, of whatever kind."""
+    """Spans or log records, including those that are not requests."""
     entries: list[tuple[str, Entry]]
-    """What each comes to, with what makes it the same when it is sent again, "" if nothing does."""
+    """Pairs of an identity, by which a repeated item is recognised ("" if it has none), and its entry."""
 
     @property
     def rejected(self) -> Counter[str]:
-        """Items with counts that cannot be, by reason."""
+        """Items with impossible counts, by reason."""
         return Counter(entry.reason for _, entry in self.entries if isinstance(entry, RecordError))
 
 
 class Received(msgspec.Struct):
-    """Counters of the receiver, as they are in the state file."""
+    """The receiver's counters in the state file."""
 
     items: dict[str, int] = {}
     refused: dict[str, int] = {}
@@ -55,7 +55,7 @@ class OtlpSource:
     def __init__(
         self, options: SourceOptions, store: StateStore, partner: Callable[[], LogSource | None]
     ) -> None:
-        """`partner` gives the log that spans are joined to, None where they are counted by themselves."""
+        """`partner` returns the log that spans are joined to, None if they are counted by themselves."""
         self.name = options.name
         self.block: Mapping[Metric, Chunk] = {}
         self._store, self._partner = store, partner
@@ -76,7 +76,7 @@ class OtlpSource:
         self._publish()
 
     def decode(self, signal: Signal, items: Iterable[Span | RecordError]) -> Export:
-        """May run in any thread, and changes nothing; errors stand in place of items that cannot be read."""
+        """Has no side effects and may run in any thread; unreadable items are passed as errors."""
         found = [
             ("", item) if isinstance(item, RecordError) else (_identity(item), self._entry(signal, item))
             for item in items
@@ -84,9 +84,9 @@ class OtlpSource:
         return Export(signal, len(found), found)
 
     def add(self, export: Export, now: float) -> None:
-        """Count an export; when this returns it is in the state file, so the sender may forget it.
+        """Count an export; when this returns it is in the state file, so that the sender may forget it.
 
-        Raises StateError: nothing is lost then, and nothing counted twice when it is sent again.
+        After a StateError the sender repeats it: nothing is lost, and nothing is counted twice.
         """
         counted = self._received.items
         counted[export.signal] = counted.get(export.signal, 0) + export.items
@@ -103,7 +103,7 @@ class OtlpSource:
     def refuse(self, reason: str) -> None:
         """Count a refused export, from any thread; `reason` is one of the catalogue's OTLP_REFUSALS.
 
-        Those since the last commit may be lost with the process.
+        Refusals since the last commit are lost in a crash.
         """
         with self._counting:
             self._refusals[reason] += 1
@@ -135,13 +135,13 @@ class OtlpSource:
         if not self._dirty:
             return
         if partner := self._partner():
-            # Before the ids below, and with what it could not commit earlier: ids say that it has them.
+            # Before the ids below: an id in the state file means that the log has counted its request.
             partner.add_spans(joined, now)
         seen, forgotten = self._seen.changes()
         self._received.refused = dict(self._refusals)
         received = {"received": msgspec.msgpack.encode(self._received)}
         puts = self._in("ledger", self.ledger.changes()) | self._in("seen", seen) | self._in("otlp", received)
-        # Durable, with what the log's source committed just before: the sender will not have it any more.
+        # Durable, together with the commit of the log's source: the sender forgets the export after this.
         self._store.commit(puts, [(self._spaces["seen"], key) for key in forgotten], durable=True)
         self.ledger.committed()
         self._seen.committed()
@@ -163,7 +163,7 @@ class OtlpSource:
 
 
 def _identity(span: Span) -> str:
-    """A span and the log record written in it tell of the same request."""
+    """A span and the log record written within it describe the same request."""
     if span.span_id:
         return f"{span.trace_id}/{span.span_id}".lower()
     return f"{span.start_nanoseconds}/{sorted(span.attributes.items(), key=lambda item: item[0])!r}"

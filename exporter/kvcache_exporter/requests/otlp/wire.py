@@ -1,4 +1,4 @@
-"""Walks protobuf's wire format without decoding it, so that a large message is read piece by piece."""
+"""Walks the protobuf wire format without decoding it, so that a large message is read piece by piece."""
 
 from collections.abc import Iterator
 
@@ -9,15 +9,15 @@ _LONGEST_VARINT = 10
 
 
 class Walk:
-    """One walk over a message and those inside it, of at most `most_fields` fields in all."""
+    """One walk over a message and its embedded ones, of at most `most_fields` fields in all."""
 
     def __init__(self, most_fields: int) -> None:
         self._left = most_fields
 
     def embedded(self, message: memoryview, number: int) -> Iterator[memoryview]:
-        """The content of each field of this number that holds bytes.
+        """The content of each length-delimited field of this number.
 
-        Raises MalformedError where it is no message, and TooManyError.
+        Raises MalformedError if it is not a message, and TooManyError.
         """
         at, end = 0, len(message)
         while at < end:
@@ -33,7 +33,7 @@ class Walk:
             elif kind in {_FIXED64, _FIXED32}:
                 size = 8 if kind == _FIXED64 else 4
             else:
-                raise MalformedError("groups are no part of it")
+                raise MalformedError("it has groups, which OTLP does not use")
             if at + size > end:
                 raise MalformedError("it is cut off")
             if tag == number << 3 | _BYTES:
@@ -42,7 +42,7 @@ class Walk:
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """The number that stands at `at`, and where the next thing begins."""
+    """The number at offset `at`, and the offset behind it."""
     value = 0
     for count, byte in enumerate(message[at : at + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << 7 * count
