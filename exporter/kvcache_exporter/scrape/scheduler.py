@@ -98,7 +98,7 @@ class Scheduler:
             new = wanted.keys() - self._jobs.keys()
             for key in new:
                 job = wanted[key]()
-                # Spread by name, so that a fleet is not scraped all at once and keeps its order over restarts.
+                # Spread by name: a fleet is not scraped all at once, and keeps its order over restarts.
                 job.due = now + spread * crc32(job.name.encode()) / 2**32
                 self._jobs[key] = job
         for job in gone:
