@@ -35,7 +35,7 @@ FATES = ("taken", "taken, answer lost", "lost", "too late", "crash before", "cra
 """What becomes of a claim."""
 
 
-SPACES = ("kafka/s", "staged/s", "ledger/s", "decoders/s", "seen/s")
+SPACES = ("kafka/s", "staged/s", "ledger/s", "decoders/s", "seen/s", "spans/s", "join/s", "joined/s")
 
 
 class CrashError(BaseException):

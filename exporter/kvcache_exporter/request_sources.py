@@ -82,9 +82,9 @@ class RequestSources:
         partner = source.otlp.join
         return OtlpSource(options, self._store, lambda: self._log(partner) if partner else None)
 
-    def _log(self, name: str) -> LogSource | None:
-        found = (source for source in self.all if isinstance(source, LogSource) and source.name == name)
-        return next(found, None)
+    def _log(self, name: str) -> LogSource | KafkaSource | None:
+        logs = (source for source in self.all if not isinstance(source, OtlpSource))
+        return next((source for source in logs if source.name == name), None)
 
     def otlp(self) -> OtlpSource | None:
         return next((source for source in self.all if isinstance(source, OtlpSource)), None)

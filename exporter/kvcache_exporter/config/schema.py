@@ -102,10 +102,10 @@ class Config(Section):
         if len(receiving) > 1:
             names = " and ".join(source.name for source in receiving)
             yield "requests", f"found otlp in {names}, but there is one /v1/traces; leave it in one of them"
-        logs = {source.name for source in self.requests if source.paths}
+        logs = {source.name for source in self.requests if not source.otlp}
         for join in (source.otlp.join for source in receiving if source.otlp):
             if join is not None and join not in logs:
                 yield (
                     "requests",
-                    f'otlp.join names "{join}", which is no source with paths; add or rename one',
+                    f'otlp.join names "{join}", which is no source with paths or kafka; add or rename one',
                 )

@@ -58,10 +58,9 @@ class Books:
         self.ledger.add(entries)
 
     def add_spans(self, records: Iterable[RequestRecord], now: float) -> None:
-        """Join records made from spans with those of the logs, and count them; needs `options.join`."""
-        if self._joiner:
-            spans = self._bands.apply(list(records))
-            self.ledger.add(list(self._joined(self._joiner.span, spans, now)))
+        """Join records made from spans with those of the logs, and count them; alone without `options.join`."""
+        spans = self._bands.apply(list(records))
+        self.ledger.add(self._joined(self._joiner.span, spans, now) if self._joiner else spans)
 
     def expire(self, now: float) -> bool:
         """Count records that waited long enough for their other half; True if there were any."""

@@ -26,6 +26,8 @@ class LogSource:
     """`poll` is called by one thread; `block` may be read by any."""
 
     lag_messages = 0
+    is_full = False
+    """Spans are counted at once."""
 
     def __init__(self, options: SourceOptions, form: Format, store: StateStore) -> None:
         self.name = options.name

@@ -8,6 +8,7 @@ import msgspec
 
 from kvcache_exporter.errors import START_OVER, KVCacheError, StateError
 from kvcache_exporter.requests.books import Books, Key
+from kvcache_exporter.requests.kafka.inbox import Inbox
 from kvcache_exporter.state import StateStore
 
 _SELF = "self"
@@ -38,6 +39,7 @@ class Journal:
     def __init__(self, name: str, books: Books, store: StateStore) -> None:
         self._books, self._store = books, store
         self._space, self._staging = f"kafka/{name}", f"staged/{name}"
+        self.inbox = Inbox(name, store)
         self.positions: dict[str, int] = {}
         """Offset of the next message by partition, as `topic/number`."""
         self.staged: Staged | None = None
@@ -48,6 +50,7 @@ class Journal:
     def load(self) -> None:
         """Return to what the state file holds, counters included; raises StateError if it is unreadable."""
         self._books.rollback()
+        self.inbox.load()
         saved = self._store.load(self._space)
         staged = self._store.load(self._staging).get(_BATCH)
         try:
@@ -78,6 +81,7 @@ class Journal:
     def stage(self, ends: Mapping[str, int]) -> None:
         """Save what was counted since the last `finish` beside the counters, safe from a power failure."""
         puts, deletes = self._books.changes()
+        deletes = [*deletes, *self.inbox.deletes]
         puts |= {(self._space, key): b"%d" % end for key, end in ends.items()}
         staged = Staged(dict(ends), list(puts.items()), deletes)
         self._write({(self._staging, _BATCH): msgspec.msgpack.encode(staged)}, durable=True)
@@ -90,6 +94,15 @@ class Journal:
             self.positions.update(self.staged.ends)
             self.staged = None
             self._books.committed()
+            self.inbox.counted()
+
+    def count_spans(self, now: float) -> bool:
+        """Count spans with the batch at hand, and what waited long enough; whether there was anything."""
+        if self.staged is not None:
+            return False  # of an earlier session: not known yet whether it counts
+        spans = self.inbox.take()
+        self._books.add_spans(spans, now)
+        return self._books.expire(now) or bool(spans)
 
     def resolve(self, *, claimed: bool) -> None:
         """Add what was staged before a crash, or drop it, as its messages are read again by somebody."""

@@ -29,6 +29,8 @@ class Session:
     ) -> None:
         """Raises KafkaFailedError if the client cannot start."""
         self._kafka, self._journal, self._trouble = kafka, journal, trouble
+        self._joins = options.join is not None
+        self._given: int | None = None
         self._stamps = stamps(kafka.security)
         self._consumer = connect(kafka, trouble.on_error, trouble.on_statistics)
         self._partitions = Partitions(options, books, journal, self._consumer)
@@ -70,6 +72,7 @@ class Session:
             return False
         self._due = now + _BATCH_SECONDS
         self._check(now)
+        self._look_at_share()
         self._settle()
         return True
 
@@ -101,9 +104,11 @@ class Session:
         self._size = 0
         for name, messages in by_partition.items():
             self._partitions.count(name, messages)
+        more = self._journal.count_spans(time.time())
         ends = self._partitions.news()
-        if ends is None:
+        if ends is None and not more:
             return
+        ends = ends or {}
         self._journal.stage(ends)
         if not ends or self._claim(self._partitions.claims(ends)):
             self._journal.finish()
@@ -145,15 +150,27 @@ class Session:
         for topic in self._kafka.topics:
             if topic in self._journal.partitions:
                 continue
-            try:
-                about = self._consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
-            except KafkaException as failure:
-                raise failed(failure.args[0], "topics cannot be listed") from None
-            if about.error is not None and reason_of(about.error) != "topic":
-                raise failed(about.error, f"topic {topic} cannot be read")
-            found[topic] = len(about.partitions)
+            error, count = self._about(topic)
+            if error is not None and reason_of(error) != "topic":
+                raise failed(error, f"topic {topic} cannot be read")
+            found[topic] = count
         if found:
             self._journal.note_partitions(found)
+
+    def _look_at_share(self) -> None:
+        """Not where partitions are given: listing topics in a callback makes the client abort the process."""
+        if self._given is not None:
+            there_are = sum(self._about(topic)[1] for topic in self._kafka.topics)
+            self._trouble.on_share(self._given, there_are)
+            self._given = None
+
+    def _about(self, topic: str) -> tuple[KafkaError | None, int]:
+        """What is wrong with a topic, and how many partitions it has."""
+        try:
+            about = self._consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+        except KafkaException as failure:
+            raise failed(failure.args[0], "topics cannot be listed") from None
+        return about.error, len(about.partitions)
 
     def _on_revoke(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
         self._drop()
@@ -166,3 +183,4 @@ class Session:
             raise failed(failure.args[0], "partitions cannot be taken over") from None
         self._rejoin_by = float("inf")
         self._trouble.on_assigned()
+        self._given = len(given) if self._joins else None

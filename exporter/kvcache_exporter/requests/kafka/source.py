@@ -7,13 +7,13 @@ group again, and finds out whether its last batch was claimed.
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.catalogue import Metric
 from kvcache_exporter.errors import KVCacheError
 from kvcache_exporter.exposition import Chunk, Renderer
-from kvcache_exporter.model import Sample
+from kvcache_exporter.model import RequestRecord, Sample
 from kvcache_exporter.requests.books import Books
 from kvcache_exporter.requests.formats.base import Format
 from kvcache_exporter.requests.kafka.errors import RejoinError
@@ -61,6 +61,19 @@ class KafkaSource:
             self._thread.start()
         return False
 
+    @property
+    def is_full(self) -> bool:
+        """Whether too many spans wait for messages that cannot be read."""
+        return self._journal.inbox.is_full
+
+    def add_spans(self, records: Sequence[RequestRecord], now: float) -> None:  # noqa: ARG002
+        """Count what spans say of this log's requests with its next batch of messages.
+
+        What this returns from is in the state file. Raises StateError, and then puts them there with
+        whatever comes next.
+        """
+        self._journal.inbox.add(records)
+
     def close(self) -> None:
         self._stop.set()
         if self._thread is not None:
@@ -99,7 +112,7 @@ class KafkaSource:
             session.leave()
 
     def _publish(self) -> None:
-        self.block = self._renderer.block([*self.ledger.samples(), *self._own_samples()])
+        self.block = self._renderer.block([*self._books.samples(), *self._own_samples()])
 
     def _own_samples(self) -> Iterator[Sample]:
         yield Sample(c.LOG_LAG_MESSAGES, (self.name,), float(self.lag_messages))

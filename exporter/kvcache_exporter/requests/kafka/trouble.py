@@ -23,11 +23,12 @@ class Trouble:
         self._connection = ""
         self._failure = ""
         self._topics: dict[str, str] = {}
+        self._share = ""
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong at the moment; empty if all is well."""
-        found = (self._connection, self._failure, *dict(self._topics).values())
+        found = (self._connection, self._failure, self._share, *dict(self._topics).values())
         return tuple(text for text in found if text)
 
     def note(self, error: Exception) -> None:
@@ -77,6 +78,16 @@ class Trouble:
         """The group assigned partitions, so brokers, group and topics are all right."""
         self._connection = self._failure = ""
         self._topics.clear()
+
+    def on_share(self, given: int, there_are: int) -> None:
+        """Of a source that spans are joined to, which needs all messages here."""
+        text = (
+            f"has {given} of {there_are} partitions, so spans of the others' requests find no record here; "
+            "let one exporter alone have this group"
+        )
+        if given < there_are and self._share != text:
+            log.warning("source %s: %s", self._source, text)
+        self._share = text if given < there_are else ""
 
     def _say(self, text: str) -> None:
         if not self._connection:

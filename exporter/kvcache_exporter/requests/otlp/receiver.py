@@ -103,7 +103,10 @@ class Receiver:
         if not self._turn.acquire(timeout=PATIENCE_SECONDS):
             raise RefusalError("busy", "logs are being read; send this export again")
         try:
-            self._current().add(export, time.time())
+            source = self._current()
+            if source.is_full:
+                raise RefusalError("busy", "the log these spans are joined to is not read; send them again")
+            source.add(export, time.time())
         except StateError as error:
             raise RefusalError("state", f"not counted yet: {error}") from error
         finally:

@@ -2,8 +2,9 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -18,7 +19,6 @@ from kvcache_exporter.requests.formats.seen import Seen
 from kvcache_exporter.requests.formats.spans import PROMPT, Span, SpanReader
 from kvcache_exporter.requests.ledger import Ledger
 from kvcache_exporter.requests.options import SourceOptions
-from kvcache_exporter.requests.source import LogSource
 from kvcache_exporter.state import StateStore
 
 
@@ -45,6 +45,19 @@ class Received(msgspec.Struct):
     refused: dict[str, int] = {}
 
 
+class Partner(Protocol):
+    """The source whose log the spans are joined to."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it can take no more now."""
+        ...
+
+    def add_spans(self, records: Sequence[RequestRecord], now: float) -> None:
+        """What this returns from is in the state file. Raises StateError, and then keeps them."""
+        ...
+
+
 class OtlpSource:
     """`add` and `poll` are called by one thread at a time; `block` may be read by any."""
 
@@ -53,7 +66,7 @@ class OtlpSource:
     problems: tuple[str, ...] = ()
 
     def __init__(
-        self, options: SourceOptions, store: StateStore, partner: Callable[[], LogSource | None]
+        self, options: SourceOptions, store: StateStore, partner: Callable[[], Partner | None]
     ) -> None:
         """`partner` returns the log that spans are joined to, None if they are counted by themselves."""
         self.name = options.name
@@ -99,6 +112,12 @@ class OtlpSource:
             return
         self.ledger.add([entry for entry in entries if not isinstance(entry, RequestRecord)])
         self._commit([entry for entry in entries if isinstance(entry, RequestRecord)], now)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether senders must keep what they have."""
+        partner = self._partner()
+        return partner is not None and partner.is_full
 
     def refuse(self, reason: str) -> None:
         """Count a refused export, from any thread; `reason` is one of the catalogue's OTLP_REFUSALS.
