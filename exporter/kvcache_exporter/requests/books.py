@@ -58,7 +58,7 @@ class Books:
         self.ledger.add(entries)
 
     def add_spans(self, records: Iterable[RequestRecord], now: float) -> None:
-        """Join records made from spans with those of the logs, and count them; alone without `options.join`."""
+        """Join records made from spans with those of the logs, and count them; without `join` as they are."""
         spans = self._bands.apply(list(records))
         self.ledger.add(self._joined(self._joiner.span, spans, now) if self._joiner else spans)
 
