@@ -1,12 +1,12 @@
 """Log formats. To add one:
 
-1. write a module of this package that defines it. A provider that copies the usage object of Chat Completions
-   needs a `chat_format` (`moonshot.py`; deepest example `vllm.py`); one with counts of its own an
-   `EnvelopeFormat` (`gemini.py`); a log with keys of its own a `RowFormat` (`kong.py`); anything else a class
-   with `name`, `recognises` and `decoder` (`sglang_metrics_file.py`, with state between lines
-   `codex_rollout.py`);
-2. put it into `FORMATS`, before every format that would also recognise its lines: `auto` asks in this order;
-3. put a sample and the right values into tests/fixtures/logs/<name>.jsonl and <name>.expected.jsonl.
+1. Write a module of this package that defines it. For a provider that copies the usage object of Chat
+   Completions use `chat_format` (`moonshot.py`; the fullest example is `vllm.py`), for one with other counts
+   `EnvelopeFormat` (`gemini.py`), for a log with its own keys `RowFormat` (`kong.py`); for anything else
+   write a class with `name`, `recognises` and `decoder` (`sglang_metrics_file.py`; with state between lines,
+   `codex_rollout.py`).
+2. Add it to `FORMATS`, before every format that would also recognise its lines: `auto` asks in this order.
+3. Add a sample and the expected values as tests/fixtures/logs/<name>.jsonl and <name>.expected.jsonl.
 """
 
 from kvcache_exporter.requests.formats.aggregated_usage_apis import AGGREGATED_USAGE_APIS
@@ -109,7 +109,7 @@ FORMATS: tuple[Format, ...] = (*_RECOGNISED, *CARRIERS, AUTO)
 
 
 def get_format(name: str) -> Format:
-    """The format of that name; raises ValueError that lists the names there are."""
+    """The format of that name; raises a ValueError that lists the known names."""
     for candidate in FORMATS:
         if candidate.name == name:
             return candidate

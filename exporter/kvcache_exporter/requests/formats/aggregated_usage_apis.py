@@ -1,4 +1,4 @@
-"""OpenAI's usage API and Anthropic's usage report: tokens by bucket of time, nothing of single requests.
+"""OpenAI's usage API and Anthropic's usage report: tokens by time bucket, without single requests.
 
 A line is one result with its bucket's times, a bucket with `results`, or a whole page with `data`.
 """
@@ -24,7 +24,7 @@ BucketTokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_BUCKET_TOKENS)] | None
 
 
 class Creation(msgspec.Struct, gc=False):
-    """`cache_creation`, whose sums pass what a request's may be."""
+    """`cache_creation`; its sums may exceed the limit of a single request."""
 
     ephemeral_5m_input_tokens: BucketTokens = None
     ephemeral_1h_input_tokens: BucketTokens = None
@@ -55,7 +55,7 @@ class BucketResult(msgspec.Struct, gc=False):
 
     @property
     def identity(self) -> str:
-        """What tells the results of one bucket apart."""
+        """The grouping values that distinguish the results of one bucket."""
         names = self.__struct_fields__[self.__struct_fields__.index("model") :]
         return "\0".join(label(getattr(self, name)) for name in names)
 
@@ -120,7 +120,7 @@ class AggregateDecoder(LineDecoder):
         )  # fmt: skip
 
     def snapshot(self) -> bytes:
-        """Nothing: what was counted is in the source's window of ids, so no line may be decoded twice."""
+        """Nothing to save: counted results are in the source's window of ids."""
         return b""
 
 
@@ -136,7 +136,7 @@ def _results(bucket: Bucket) -> Iterator[msgspec.Raw]:
 
 
 def _counts(result: BucketResult) -> tuple[int, int, int | None, tuple[tuple[str, int], ...]]:
-    """Prompt, cached and written tokens, and the last by TTL. Raises RecordError where they are not told."""
+    """Prompt, cached and written tokens, and the last by TTL. Raises RecordError if a count is missing."""
     if result.uncached_input_tokens is not None:
         creation = result.cache_creation if isinstance(result.cache_creation, Creation) else Creation()
         split = _pairs(("5m", creation.ephemeral_5m_input_tokens), ("1h", creation.ephemeral_1h_input_tokens))

@@ -48,7 +48,7 @@ class MessagesUsage(msgspec.Struct, gc=False):
 
 
 class MissReason(msgspec.Struct, gc=False):
-    """`diagnostics.cache_miss_reason`: where the prompt left that of the request before it."""
+    """`diagnostics.cache_miss_reason`: where the prompt diverged from the previous request's."""
 
     type: Any = None
     cache_missed_input_tokens: Tokens = None
@@ -67,7 +67,7 @@ class MessagesRow(Envelope, gc=False):
 
 
 def diagnosis(diagnostics: object) -> tuple[str, int] | None:
-    """The reason and the tokens that were missed for it; None while the comparison has not ended."""
+    """The reason and the tokens missed because of it; None while the comparison is unfinished."""
     reason = diagnostics.cache_miss_reason if isinstance(diagnostics, Diagnostics) else None
     if not isinstance(reason, MissReason) or not isinstance(reason.type, str):
         return None
@@ -95,15 +95,15 @@ def message_counts(usage: MessagesUsage) -> Counts:
 
 
 def split_by_ttl(split: object, written: int) -> tuple[tuple[str, int], ...]:
-    """Written tokens by TTL; what the log does not split has the default of 5 minutes."""
+    """Written tokens by TTL; those that the log does not split have the default of 5 minutes."""
     hour = min(written, (split.ephemeral_1h_input_tokens or 0) if isinstance(split, CacheCreation) else 0)
     return tuple((ttl, tokens) for ttl, tokens in (("5m", written - hour), ("1h", hour)) if tokens)
 
 
 def message_tiers(rows: Sequence[Any]) -> Sequence[str]:
-    """Service tier, speed and region; and what else was done for the request, on a bill of its own.
+    """Service tier, speed and region, and other work for the request that is billed separately.
 
-    A compaction's and an advisor's tokens are in none of the counts (LiteLLM adds them up, for its bill).
+    Tokens of a compaction or an advisor are in none of the counts (LiteLLM adds them to its costs).
     """
     usages = [row.usage for row in rows]
     found = [(u.service_tier, u.speed, u.inference_geo, u.iterations) for u in usages]

@@ -1,6 +1,6 @@
-"""Anthropic's server-sent events, one a line, of requests whose events may be interleaved.
+"""Anthropic's server-sent events, one per line; events of different requests may be interleaved.
 
-The usage in `message_delta` is cumulative and repeats what `message_start` said: the last value of each field
+The usage in `message_delta` is cumulative and repeats that of `message_start`: for each field the last value
 that is not null counts, never the sum.
 """
 
@@ -34,11 +34,11 @@ _USAGE_EVENTS = ("message_start", "message_delta", "message_stop")
 _TEXT_EVENTS = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
 MAX_PENDING = 10_000
 _KEPT = frozenset({int, bool, str, list, CacheCreation})
-"""Types of a usage object's fields that tell something."""
+"""Types of the usage object's fields that are read."""
 _BEDROCK = "msg_bdrk_"
-"""How ids of messages start that Amazon Bedrock serves."""
+"""Prefix of the ids of messages served by Amazon Bedrock."""
 _MAX_FINISHED = 1_000
-"""Streams remembered after their end, so that what follows it is not taken for another request."""
+"""Ended streams that are remembered, so that late events are not taken for another request."""
 
 
 class StreamMessage(msgspec.Struct, gc=False):
@@ -98,10 +98,10 @@ class Pending(msgspec.Struct):
     group: str = ""
     diagnosis: tuple[str, int] | None = None
     ttft: float | None = None
-    """Only Amazon Bedrock tells, and the next."""
+    """Reported by Amazon Bedrock only, like the duration."""
     duration: float | None = None
     stopped: bool = False
-    """Everything is known but what message_stop may bring."""
+    """Whether everything is known except what message_stop may add."""
     by_bedrock: bool = False
 
 
@@ -124,7 +124,7 @@ class StreamDecoder(LineDecoder):
         self._pending: dict[str, Pending] = {}
         self._finished: dict[str, None] = {}
         self._latest = ""
-        """The request that started last: events without an id belong to it."""
+        """The request that started last; events without an id belong to it."""
 
     def _take(self, event: EventType, line: bytes, entries: list[Entry]) -> None:
         if type(event.type) is str and event.type in _TEXT_EVENTS:  # nearly all are
@@ -135,7 +135,7 @@ class StreamDecoder(LineDecoder):
         elif row.type in _USAGE_EVENTS:
             self._follow(row, line, entries)
         elif not is_event(row.type):
-            raise RecordError("no_usage", "the line is no event of a stream")
+            raise RecordError("no_usage", "the line is not an event of a stream")
 
     def _follow(self, row: StreamRow, line: bytes, entries: list[Entry]) -> None:
         key = self._key(row)
@@ -213,7 +213,7 @@ class StreamDecoder(LineDecoder):
             del self._finished[next(iter(self._finished))]
 
     def flush(self) -> list[Entry]:
-        """The requests whose streams broke off: their input counts, their output is a lower bound."""
+        """The requests whose streams broke off: their input is complete, their output a lower bound."""
         held = list(self._pending.items())
         return [self._close(key, "ok" if known.stopped else "truncated") for key, known in held]
 

@@ -38,7 +38,7 @@ class AccessRow(msgspec.Struct, gc=False):
 
 _UNSET = {"llm_prompt_tokens": 0, "llm_completion_tokens": 0, "usage_prompt": 0, "usage_completion": 0,
           "usage_cached": None, "usage_written": None}  # fmt: skip
-"""What counts come to whose variable was not set: NGINX logs those as empty or "-", APISIX as 0."""
+"""Values of counts whose variable is not set: NGINX logs it as empty or "-", APISIX as 0."""
 
 
 def _tidy(row: AccessRow) -> None:
@@ -72,7 +72,7 @@ def _read(row: AccessRow) -> Reading:
 
 
 def _ttft(row: AccessRow) -> float | None:
-    """Milliseconds of APISIX, or seconds to NGINX's upstream headers: those of a stream come first."""
+    """Milliseconds from APISIX, or seconds to NGINX's upstream headers, which a stream sends first."""
     if row.llm_time_to_first_token is not None:
         return (milliseconds(row.llm_time_to_first_token) or None) if row.request_type != "ai_chat" else None
     header, whole = row.upstream_header_time, row.upstream_response_time

@@ -1,7 +1,7 @@
-"""`format: auto`: looks at the first entries of a file, then decodes it as the format they have.
+"""`format: auto`: recognises a file's format by its first entries.
 
-A gateway may write the replies of many providers into one file: an entry of a provider that has another
-format, or of which the chosen one cannot tell the cached tokens, is given to the format it looks like.
+A gateway may write the replies of many providers into one file: an entry of a provider with another format,
+or in which the chosen format finds no cached tokens, is decoded by the format that recognises it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,11 +32,11 @@ class _Saved(msgspec.Struct):
 
 
 class _Nothing(msgspec.Struct):
-    """An object nobody recognised."""
+    """An object that no format recognised."""
 
 
 class _Unrecognised(LineDecoder):
-    """Says of each line why it gives nothing while no format is chosen."""
+    """Reports why a line has no record while no format is chosen."""
 
     def __init__(self) -> None:
         super().__init__(_Nothing)
@@ -46,7 +46,7 @@ class _Unrecognised(LineDecoder):
 
 
 class AutoDecoder:
-    """Chooses once; lines before that are counted, not held back."""
+    """Chooses once; lines before that are counted as not recognised, not held back."""
 
     def __init__(self, formats: Sequence[Format], options: DecoderOptions) -> None:
         self._formats = formats
@@ -55,9 +55,9 @@ class AutoDecoder:
         self._format: Format | None = None
         self._foreign: dict[str, bool] = {}
         self.chosen = ""
-        """Name of the format the file has; "" until a line tells."""
+        """Name of the chosen format; "" until a line is recognised."""
         self.also: dict[str, Decoder] = {}
-        """Decoders, by name, of other formats that entries of the file had."""
+        """Decoders of other formats that occurred in the file, by name."""
 
     def decode(self, lines: Sequence[bytes]) -> list[Entry]:
         """Entries that these lines finish."""
@@ -72,7 +72,7 @@ class AutoDecoder:
         return self._decoder.decode(lines)
 
     def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
-        """As the chosen format has them, if it makes the most of every line."""
+        """The chosen format's columns, unless another format gets more out of a line."""
         if not self.chosen or not _holds_nothing(self._decoder):
             return [*self.decode(lines)]
         entries = self._decoder.columns(lines)
@@ -106,7 +106,7 @@ class AutoDecoder:
         return any(map(self._is_foreign, providers))
 
     def _is_foreign(self, provider: str) -> bool:
-        """Whether the provider has another format than the chosen one."""
+        """Whether the provider's format is another than the chosen one."""
         known = self._foreign.get(provider)
         if known is None:
             if len(self._foreign) >= _REMEMBERED:
@@ -126,11 +126,11 @@ class AutoDecoder:
         self._decoder = format_.decoder(self._options)
 
     def flush(self) -> list[Entry]:
-        """What the chosen format holds back."""
+        """Entries that the chosen format held back."""
         return self._decoder.flush()
 
     def snapshot(self) -> bytes:
-        """The choice, and what the chosen format holds back."""
+        """The choice, and the entries that the chosen format holds back."""
         if not self.chosen:
             return b""
         return msgspec.json.encode(_Saved(self.chosen, self._decoder.snapshot()))
@@ -154,12 +154,12 @@ def _claimed_by_another(provider: str, chosen: Format | None, formats: Sequence[
 
 
 def _holds_nothing(decoder: Decoder) -> bool:
-    """Whether lines may be decoded twice, and one without the others."""
+    """Whether the decoder has no state, so that lines may be decoded again and out of order."""
     return type(decoder).snapshot is LineDecoder.snapshot
 
 
 def _worth(entries: Sequence[Entry | RequestColumns]) -> int:
-    """How much a format makes of lines: of its entries the one that tells least counts."""
+    """How much a format gets out of lines, by its least informative entry."""
     worth = _CERTAIN
     for entry in entries:
         if isinstance(entry, RequestRecord):
@@ -174,7 +174,7 @@ def _worth(entries: Sequence[Entry | RequestColumns]) -> int:
 
 
 def _samples(line: bytes) -> list[Mapping[str, object]]:
-    """The entry as it stands, then what is wrapped in it; the first element of an array."""
+    """The entry itself, then those wrapped in it; of an array the first element."""
     samples: list[Mapping[str, object]] = []
     inner: bytes | None = bare_json(line)
     for _ in range(_MAX_WRAPPERS):
@@ -193,7 +193,7 @@ def _samples(line: bytes) -> list[Mapping[str, object]]:
 
 
 def _columns(line: bytes) -> dict[str, object]:
-    """A line of text by its fields: logs in CSV are told by their header."""
+    """A text line as columns: CSV logs are recognised by their header."""
     text = line.decode(errors="replace").removeprefix("\ufeff")
     return dict.fromkeys(text.strip().split(","))
 
@@ -207,7 +207,7 @@ class Auto:
         self._formats = tuple(formats)
 
     def recognises(self, sample: Mapping[str, object]) -> bool:  # noqa: ARG002
-        """Nothing: it is not among the formats it chooses from."""
+        """False: `auto` is not one of the formats that it chooses from."""
         return False
 
     def decoder(self, options: DecoderOptions) -> AutoDecoder:

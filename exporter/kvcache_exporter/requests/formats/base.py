@@ -1,4 +1,4 @@
-"""What a log format is: something that makes decoders, which turn log lines into entries."""
+"""The interface of log formats: a format makes decoders, which turn log lines into entries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,59 +9,59 @@ from kvcache_exporter.model import Aggregate, RequestColumns, RequestRecord, Ski
 from kvcache_exporter.requests.formats.seen import Seen
 
 Entry = RequestRecord | Aggregate | Skipped | RecordError
-"""What one log entry comes to. A RecordError is returned, not raised: one bad line never stops a batch."""
+"""The result of one log entry. A RecordError is returned, not raised: one bad line never stops a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderOptions:
-    """What the configuration of a source adds to its records."""
+    """The options of a source that concern its format."""
 
     group_by: str = ""
-    """Dotted path of the field that names the prompt group (`metadata.route`); "" takes the format's own."""
+    """Dotted path of the field with the prompt group (`metadata.route`); "" for the format's default."""
     model_name: str = ""
-    """Model name for records that carry none."""
+    """Model name for records without one."""
     provider: str = ""
-    """Provider for records that carry none."""
+    """Provider for records without one."""
     granule: int = 0
-    """Tokens that the engine caches at a time, where the configuration says; 0 takes the provider's."""
+    """Tokens that the engine caches at a time; 0 for the provider's default."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Only for formats whose keys the operator chooses: dotted path by field name."""
+    """Dotted paths by field name, for formats whose keys the operator chooses."""
     seen: Seen = field(default_factory=Seen)
     """Ids of the requests counted so far, one window for all files of a source."""
 
 
 class Decoder(Protocol):
-    """Decodes the lines of one file, in order; may hold back entries that need later lines."""
+    """Decodes the lines of one file, in order; may hold entries back that need later lines."""
 
     def decode(self, lines: Sequence[bytes]) -> list[Entry]:
-        """Entries that these complete lines finish; a line may give none (half an event) or many."""
+        """Entries that these lines complete; a line may complete none (half an event) or many."""
         ...
 
     def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
-        """As `decode`, with requests in columns where that costs less: what is counted is the same."""
+        """As `decode`, with requests in columns where that is cheaper; the counts are the same."""
         ...
 
     def flush(self) -> list[Entry]:
-        """Entries that will get no more lines: at the end of a file that nobody appends to."""
+        """Entries held back, at the end of a file that is no longer appended to."""
         ...
 
     def snapshot(self) -> bytes:
-        """What is held back, for the state file; holds no prompt text. b"" when nothing is."""
+        """The entries held back, for the state file, without any prompt text; b"" if there are none."""
         ...
 
     def restore(self, snapshot: bytes) -> None:
-        """Take up what `snapshot` gave."""
+        """Restore the state that `snapshot` returned."""
         ...
 
 
 class Format(Protocol):
-    """One log format; instances stand in the tuple FORMATS."""
+    """One log format; the tuple FORMATS lists them."""
 
     @property
     def name(self) -> str: ...
 
     def recognises(self, sample: Mapping[str, object]) -> bool:
-        """Whether a decoded log entry looks like this format; used by `format: auto`."""
+        """Whether a decoded log entry looks like this format, for `format: auto`."""
         ...
 
     def decoder(self, options: DecoderOptions) -> Decoder:

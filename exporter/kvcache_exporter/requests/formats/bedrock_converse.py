@@ -1,7 +1,7 @@
 """Bedrock Converse usage: `inputTokens` leaves out what was read from and written to the cache.
 
-One family breaks this: for OpenAI's models `inputTokens` was seen to hold the writes too. Their total adds
-them once more, so that only the name of the model can tell.
+One family is different: for OpenAI's models `inputTokens` includes the writes. Their total adds them again,
+so that only the model's name shows it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -148,7 +148,7 @@ def _counted(usage: ConverseUsage, model: object) -> Counted:
 
 
 def _split(details: object, written: int) -> tuple[tuple[str, int], ...]:
-    """Written tokens by TTL; what the details do not mention has the default of 5 minutes."""
+    """Written tokens by TTL; those missing from the details have the default of 5 minutes."""
     short = long = 0
     for detail in details if isinstance(details, list) else ():
         if detail.ttl == "5m":
@@ -163,7 +163,7 @@ def _split(details: object, written: int) -> tuple[tuple[str, int], ...]:
 def _looks(sample: Mapping[str, Any]) -> bool:
     metadata = sample.get("metadata")
     if isinstance(sample.get("amazon-bedrock-invocationMetrics"), dict):
-        return "type" not in sample  # with one it is the end of a stream of Anthropic's events
+        return "type" not in sample  # with a type it is the end of Anthropic's event stream
     return has_field(sample, "inputTokens") or (
         isinstance(metadata, dict) and has_field(metadata, "inputTokens")
     )

@@ -1,6 +1,6 @@
-"""Amazon Bedrock's model invocation log: input tokens leave out what was read and written.
+"""Amazon Bedrock's model invocation log: input tokens exclude cache reads and writes.
 
-For OpenAI's models they are taken as Converse gives them, which are its numbers.
+For OpenAI's models they are those of Converse, and are treated in the same way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -151,7 +151,7 @@ def _usages(bodies: list[Body]) -> list[BodyUsage]:
 
 
 def _first(told: Sequence[object], *names: str) -> int | None:
-    """The log's own count, else the body's."""
+    """The count of the log, else of the body."""
     counts = (getattr(one, name, None) for one in told for name in names)
     return next((count for count in counts if count is not None), None)
 

@@ -1,4 +1,4 @@
-"""What container runtimes and log shippers wrap around other logs: the wrapping off, then as `auto`."""
+"""Logs wrapped by container runtimes and log shippers: unwraps the lines, then decodes them as `auto`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,8 +14,8 @@ from kvcache_exporter.requests.framing import OVERFLOW, Framer
 class CarrierDecoder:
     """Decodes the log inside; `group_by` may also name a field of the shipper's (`kubernetes.pod_name`).
 
-    Followed files and whole files come with the runtimes' wrapping already taken off, and a line that waits
-    for its other half is kept there: nothing of it is in this decoder's state.
+    The wrapping of container runtimes was already removed by the reader, which also keeps partial lines; this
+    decoder has no state of them.
     """
 
     def __init__(self, options: DecoderOptions, inner: Auto) -> None:
@@ -25,7 +25,7 @@ class CarrierDecoder:
 
     @property
     def chosen(self) -> str:
-        """Name of the format inside; "" until a line tells."""
+        """Name of the format inside; "" until a line is recognised."""
         return self._inner.chosen
 
     def decode(self, lines: Sequence[bytes]) -> list[Entry]:
@@ -40,7 +40,7 @@ class CarrierDecoder:
 
     def _seen_from_outside(self, entry: Entry, record: bytes) -> Entry:
         if isinstance(entry, RecordError):
-            # Containers print text beside their logs; only what starts like a record is a broken one.
+            # Containers also print plain text; only a line that starts like a record is a broken one.
             text = entry.reason == "not_json" and record.lstrip()[:1] not in (b"{", b"[")
             return Skipped("not_a_request") if text else entry
         if self._outer is None or not isinstance(entry, RequestRecord) or entry.group:
@@ -52,11 +52,11 @@ class CarrierDecoder:
         return [*self.decode(lines)]
 
     def flush(self) -> list[Entry]:
-        """What the format inside holds back."""
+        """Entries that the format inside held back."""
         return self._inner.flush()
 
     def snapshot(self) -> bytes:
-        """That of the format inside."""
+        """The snapshot of the format inside."""
         return self._inner.snapshot()
 
     def restore(self, snapshot: bytes) -> None:
@@ -65,14 +65,14 @@ class CarrierDecoder:
 
 
 class Carrier:
-    """A way of wrapping; its lines count as what they carry."""
+    """A kind of wrapping; its lines count as those of the format inside."""
 
     def __init__(self, name: str, inner: Auto) -> None:
         self.name = name
         self._inner = inner
 
     def recognises(self, sample: Mapping[str, object]) -> bool:  # noqa: ARG002
-        """Nothing: `auto` itself looks inside and names the format it finds there."""
+        """False: `auto` itself looks inside and chooses the format that it finds there."""
         return False
 
     def decoder(self, options: DecoderOptions) -> CarrierDecoder:

@@ -1,7 +1,7 @@
-"""The usage object of the Chat Completions API, and what providers and engines that copy it do differently.
+"""The usage object of the Chat Completions API, and its variants of providers and engines that copy it.
 
-All of them count what was read from and written to the cache into `prompt_tokens`. They differ in where the
-cached count stands, in whether they tell of writes, and in what they add.
+All of them include cache reads and writes in `prompt_tokens`. They differ in the place of the cached count,
+in whether they report writes, and in further fields.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ class ChatDetails(msgspec.Struct, gc=False):
     """`usage.prompt_tokens_details`."""
 
     written: ClassVar[int | None] = None
-    """A field where the provider has one for it."""
+    """The field of written tokens, if the provider has one."""
     cached_tokens: Tokens = None
 
 
@@ -29,16 +29,16 @@ class ChatUsage(msgspec.Struct, gc=False):
     """`usage`."""
 
     hits: ClassVar[int | None] = None
-    """A field where the provider has the cached count also beside the totals."""
+    """The field of the cached count beside the totals, if the provider has one."""
     no_writes: ClassVar[int | None] = None
-    """What it means that a reply with a cached count tells of no writes."""
+    """Written tokens of a reply that has a cached count and reports no writes."""
     prompt_tokens: Tokens = None
     completion_tokens: Tokens = None
     prompt_tokens_details: ChatDetails | list[Any] | str | float | bool | None = None
 
 
 def chat_usage(*, hits: str = "", writes: str = "", no_writes: int | None = None) -> type[ChatUsage]:
-    """The usage object of a provider with such fields: `hits` beside the totals, `writes` in the details."""
+    """The usage object of a provider with these fields: `hits` beside the totals, `writes` in the details."""
     details = _with(ChatDetails, "written", writes) if writes else ChatDetails
     usage = _with(ChatUsage, "hits", hits) if hits else ChatUsage
     field = ("prompt_tokens_details", details | list[Any] | str | float | bool | None, None)
@@ -53,7 +53,7 @@ def _with(base: type[_Struct], attribute: str, name: str) -> type[_Struct]:
 
 
 def chat_counts(usage: ChatUsage) -> Counts:
-    """The counts. Where two fields have the cached count they repeat it: they are never added."""
+    """The counts. If two fields hold the cached count they repeat it, so they are never added."""
     cached, written, details = usage.hits, None, usage.prompt_tokens_details
     if isinstance(details, ChatDetails):
         written = details.written
@@ -65,14 +65,14 @@ def chat_counts(usage: ChatUsage) -> Counts:
 
 
 def choices_of(raw: msgspec.Raw) -> int:
-    """How many choices a reply has; 0 where the log leaves them out."""
+    """Number of choices of a reply; 0 if the log omits them."""
     if bytes(raw)[:1] != b"[":
         return 0
     return len(msgspec.json.decode(raw, type=list[msgspec.Raw]))
 
 
 def has_chat_usage(sample: Mapping[str, Any]) -> bool:
-    """Whether the entry has a usage object in the form of the Chat Completions API."""
+    """Whether the entry has a usage object of the Chat Completions API."""
     usage = sample.get("usage")
     return isinstance(usage, dict) and "prompt_tokens" in usage
 

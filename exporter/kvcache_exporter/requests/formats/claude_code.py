@@ -1,7 +1,7 @@
-"""Claude Code's session files: a response is several lines with the same `message.id`, and the last counts.
+"""Claude Code's session files: a response is several lines with the same `message.id`; the last one counts.
 
-A response is held back until its last line is known to be there: at a stop reason, at the next response of
-the same conversation, or at the end of a file at rest. Counters can then only be right, and never go back.
+A response is held back until it is known to be complete: at a stop reason, at the next response of the same
+conversation, or at the end of an idle file. So no counter ever has to be corrected.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import label, refusal
 
 MAX_PENDING = 256
-"""Responses of one file held back at a time: one a conversation, and few run side by side."""
+"""Responses of one file held back at a time: one per conversation, and few conversations overlap."""
 _SYNTHETIC = "<synthetic>"
 
 
@@ -49,7 +49,7 @@ class ClaudeRow(msgspec.Struct, gc=False, rename="camel"):
 
 
 class PendingResponse(msgspec.Struct):
-    """What the last line of a response said: names and numbers, never text."""
+    """The last line of a response: names and numbers, never text."""
 
     usage: MessagesUsage
     conversation: str
@@ -62,7 +62,7 @@ _Saved = dict[str, PendingResponse]
 
 
 class ClaudeCodeDecoder(LineDecoder):
-    """Holds back the responses that may get more lines."""
+    """Holds responses back that may get more lines."""
 
     def __init__(self, options: DecoderOptions) -> None:
         super().__init__(ClaudeRow)
@@ -98,7 +98,7 @@ class ClaudeCodeDecoder(LineDecoder):
             entries.append(self._close(key))
 
     def _close_conversation(self, conversation: str, entries: list[Entry]) -> None:
-        """A conversation asks for its next response when it has the one before."""
+        """A conversation requests its next response only after the previous one is complete."""
         done = [key for key, held in self._pending.items() if held.conversation == conversation]
         if len(self._pending) - len(done) >= MAX_PENDING:
             done.append(next(key for key in self._pending if key not in done))
@@ -117,7 +117,7 @@ class ClaudeCodeDecoder(LineDecoder):
         )  # fmt: skip
 
     def flush(self) -> list[Entry]:
-        """The responses held back, as their last lines have them."""
+        """The responses held back, with the counts of their last lines."""
         return [self._close(key) for key in list(self._pending)]
 
     def snapshot(self) -> bytes:
@@ -131,7 +131,7 @@ class ClaudeCodeDecoder(LineDecoder):
 
 
 def _is_response(row: ClaudeRow, message: ClaudeMessage) -> bool:
-    """Whether a model answered: the client also writes its own error messages in this shape."""
+    """Whether a model answered: the client also writes its own error messages in this form."""
     return row.type == "assistant" and row.is_api_error_message is not True and message.model != _SYNTHETIC
 
 

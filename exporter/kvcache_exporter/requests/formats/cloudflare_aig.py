@@ -1,4 +1,4 @@
-"""Cloudflare AI Gateway's log list: tokens in and out, nothing of the provider's prompt cache."""
+"""Cloudflare AI Gateway's log list: tokens in and out, without the provider's prompt cache."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""Codex's session files: token counts of each request, its model some lines earlier.
+"""Codex's session files: token counts of each request, with the model some lines earlier.
 
-A count is written again when only the rate limits changed; its cumulative total then stands still. Newer
-versions (seen in 0.153) write a record for each response beside it; from the first one on only these count.
+A count is repeated when only the rate limits changed; its cumulative total then stays the same. Newer
+versions (seen in 0.153) also write a record for each response; from the first one on only these count.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class LastUsage(msgspec.Struct, gc=False):
 
 
 class TotalUsage(msgspec.Struct, gc=False, frozen=True):
-    """`total_token_usage`: the whole session, so not bounded like a request's."""
+    """`total_token_usage`: of the whole session, so it may exceed the limit of a single request."""
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
@@ -39,7 +39,7 @@ class TotalUsage(msgspec.Struct, gc=False, frozen=True):
 
 
 class TokenInfo(msgspec.Struct, gc=False):
-    """`info`; null in lines that only tell the rate limits."""
+    """`info`; null in lines that only report rate limits."""
 
     total_token_usage: TotalUsage | Loose = None
     last_token_usage: LastUsage | Loose = None
@@ -66,16 +66,16 @@ class CodexRow(msgspec.Struct, gc=False):
 
 
 class Context(msgspec.Struct, omit_defaults=True):
-    """What later lines need of earlier ones."""
+    """State from earlier lines that later ones need."""
 
     session: str = ""
     provider: str = ""
     model_name: str = ""
     total: TotalUsage | None = None
     last: LastUsage | None = None
-    """Of the count that came last."""
+    """The usage of the last count."""
     by_response: bool = False
-    """Whether the file counts responses, beside the token counts of earlier versions."""
+    """Whether the file has records of responses beside the token counts."""
 
 
 _NOTHING = Context()
@@ -112,7 +112,7 @@ class CodexDecoder(LineDecoder):
             entries.append(self._entry(usage, at, line))
 
     def _response(self, usage: LastUsage, key: str, at: float | None, line: bytes) -> Entry:
-        """The count of one response; the first may have had its token count before it."""
+        """The entry of a response record; the first may follow the token count of the same response."""
         context = self._context
         counted = not context.by_response and context.last == usage
         context.by_response, context.last = True, None

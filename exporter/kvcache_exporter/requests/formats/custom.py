@@ -19,7 +19,7 @@ from kvcache_exporter.requests.formats.values import label, milliseconds, number
 
 
 class _AnyObject(msgspec.Struct):
-    """Takes every object; the values are read by path."""
+    """Accepts any object; its values are read by path."""
 
 
 class CustomDecoder(LineDecoder):
@@ -90,7 +90,7 @@ def check_fields(fields: Mapping[str, str]) -> None:
         if name not in known:
             raise ValueError(f"fields: unknown field {name!r}: use {', '.join(known)}")
         if name in {"granule", "minimum_tokens"} and not (text.isdecimal() and len(text) < 10):
-            raise ValueError(f'fields.{name}: {text!r} is no number of tokens: write for example "16"')
+            raise ValueError(f'fields.{name}: {text!r} is not a number of tokens: write for example "16"')
     if fields.get("prompt_includes_cached", "true") not in {"true", "false"}:
         raise ValueError('fields.prompt_includes_cached: write "true" or "false"')
     if not fields.get("prompt_tokens"):
@@ -107,7 +107,7 @@ class Custom:
     name = "custom"
 
     def recognises(self, sample: Mapping[str, object]) -> bool:  # noqa: ARG002
-        """Nothing by itself: it needs a table of fields."""
+        """False: it needs a table of fields."""
         return False
 
     def decoder(self, options: DecoderOptions) -> Decoder:

@@ -1,6 +1,6 @@
-"""DashScope (Qwen) usage: totals in OpenAI's names or in its own, `input_tokens`, which mean the same here.
+"""DashScope (Qwen) usage: totals named as OpenAI's, or `input_tokens` with the same meaning.
 
-Explicit caching bills writes, which have Anthropic's names but stand in OpenAI's details.
+Explicit caching bills writes; they have Anthropic's names but are in OpenAI's details.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class DashscopeDetails(ChatDetails, gc=False):
     cache_creation_input_tokens: Tokens = None
     cache_creation: CacheCreation | list[Any] | str | float | bool | None = None
     cache_type: Any = None
-    """`ephemeral` where the request asked for what is cached."""
+    """`ephemeral` if the request asked for caching."""
 
 
 class DashscopeUsage(msgspec.Struct, gc=False):
@@ -44,7 +44,7 @@ def _counts(usage: DashscopeUsage) -> Counts:
     output = usage.output_tokens if usage.completion_tokens is None else usage.completion_tokens
     details = _details(usage)
     if usage.cache_read_input_tokens is not None or usage.cache_creation_input_tokens is not None:
-        prompt = usage.prompt_tokens  # its Anthropic endpoint: there `input_tokens` is not the whole prompt
+        prompt = usage.prompt_tokens  # Anthropic-compatible endpoint: `input_tokens` is not the whole prompt
     if not isinstance(details, DashscopeDetails):
         return prompt, None, None, output, ()
     written = details.cache_creation_input_tokens or 0
@@ -53,12 +53,12 @@ def _counts(usage: DashscopeUsage) -> Counts:
 
 
 def _details(usage: DashscopeUsage) -> object:
-    """Its Responses endpoint has the other name."""
+    """The details; the Responses endpoint has another name for them."""
     return usage.input_tokens_details if usage.prompt_tokens_details is None else usage.prompt_tokens_details
 
 
 def _tiers(rows: Sequence[Any]) -> Sequence[str]:
-    """What was cached on request is read at another price than what was cached by itself."""
+    """Reads of explicitly cached tokens have another price than those of implicitly cached ones."""
     return [EXPLICIT_CACHE if _is_explicit(_details(row.usage)) else "" for row in rows]
 
 

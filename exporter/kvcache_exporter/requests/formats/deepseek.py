@@ -1,6 +1,6 @@
-"""DeepSeek usage: the cached count stands beside the totals, in newer replies also in the details.
+"""DeepSeek usage: the cached count is beside the totals, in newer replies also in the details.
 
-DeepSeek's cache costs nothing to fill: what missed it is no write.
+Filling DeepSeek's cache is free: misses are not counted as writes.
 """
 
 from kvcache_exporter.requests.formats.chat_usage import chat_format, chat_usage, from_provider, has_field

@@ -1,7 +1,7 @@
-"""The envelope that gateways write around a provider's usage object, and raw API bodies, for any provider.
+"""Usage objects in an envelope, as gateways log them, or in raw API bodies, for any provider.
 
-A format of this family is a row Struct, which says what its usage object looks like, and a function that
-picks the counts. Where counts or names stand elsewhere, its `unfold` moves them to their place in the row.
+A format of this family is a row Struct with the type of its usage object, and a function that extracts the
+counts. If counts or names are in other places, its `unfold` moves them to their fields of the row.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from kvcache_exporter.requests.formats.values import MAX_LABEL, Milliseconds, la
 
 _STATUSES = 64
 _LIST = "list"
-"""The `object` of a body of embeddings, which has usage, too."""
+"""The `object` of bodies of embeddings, which have a usage object, too."""
 _make = tuple.__new__
 
 
@@ -52,7 +52,7 @@ class Envelope(msgspec.Struct, gc=False):
 
 
 def row_of(usage: type[msgspec.Struct], envelope: type[Envelope] = Envelope) -> type[Envelope]:
-    """The envelope around such a usage object, or around whatever stands in its place."""
+    """The envelope with this type of usage object, or any other JSON in its place."""
     field = ("usage", usage | list[Any] | str | float | bool | msgspec.UnsetType | None, msgspec.UNSET)
     return cast("type[Envelope]", msgspec.defstruct(envelope.__name__, [field], bases=(envelope,), gc=False))
 
@@ -65,25 +65,25 @@ class EnvelopeFormat:
     row: type[Envelope]
     usage: type[msgspec.Struct | Counted]
     counts: Callable[[Any], Counts]
-    """Picks the counts from an instance of `usage`."""
+    """Extracts the counts from an instance of `usage`."""
     looks: Callable[[Mapping[str, Any]], bool]
     """Whether a decoded entry looks like this format."""
     provider: str
     unfold: Callable[[Any], Any] | None = None
-    """Turns a row into the envelope that is in it; may change the row."""
+    """Returns the envelope of a row, which it may change."""
     diagnosis: Callable[[Any], tuple[str, int] | None] | None = None
-    """Picks from a row why the provider says the cache was missed, and the tokens."""
+    """Extracts the provider's reason for a cache miss, and the tokens missed."""
     tiers: Callable[[Sequence[Any]], Sequence[str]] | None = None
-    """Of rows what the provider bills apart from its usual prices."""
+    """The price tiers of rows, see `tiers`."""
     contract: Caching = UNKNOWN_CONTRACT
-    """For providers that the table in minimums.py does not know."""
+    """For providers that are not in the table of minimums.py."""
 
     def recognises(self, sample: Mapping[str, object]) -> bool:
         """Whether the sample looks like this format."""
         return self.looks(sample)
 
     def claims(self, provider: str) -> bool:
-        """Whether an envelope that names the provider has this format by that name alone."""
+        """Whether the provider's name alone identifies this format."""
         usage = {"prompt_tokens": 1}
         named = self.looks({"provider": provider, "usage": usage})
         return named and (provider == self.provider or not self.looks({"usage": usage}))
@@ -107,11 +107,11 @@ class EnvelopeDecoder(LineDecoder):
         self._fine: set[Any] = {200, None}
 
     def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
-        """As `decode`; usual requests are not made records."""
+        """As `decode`, without making a record of each usual request."""
         return self._usual(lines) or [*self.decode(lines)]
 
     def _usual(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns] | None:
-        """None if some request is unusual: then all must be records to stay in their order."""
+        """None if some request is unusual: then all become records, to keep their order."""
         usual: dict[Key, list[Envelope]] = defaultdict(list)
         others: list[Entry] = []
         decode_row, unfold, expected, fine = self._decode_row, self._unfold, self._usage, self._fine
@@ -140,7 +140,7 @@ class EnvelopeDecoder(LineDecoder):
         return None if made is None else [*made, *others]
 
     def _is_fine(self, status: Any) -> bool:
-        """Whether it is no failure's; remembers words."""
+        """Whether the status is not a failure; words are cached."""
         if failure_of_status(status):
             return False
         if type(status) is str and len(self._fine) < _STATUSES:
@@ -151,7 +151,7 @@ class EnvelopeDecoder(LineDecoder):
         self._request(row if self._unfold is None else self._unfold(row), line, entries)
 
     def _request(self, row: Envelope, line: bytes, entries: list[Entry]) -> None:
-        """Runs for every request, so the types that logs nearly always have are handled in line."""
+        """Runs for every request, so the most common types are handled inline."""
         group = (row.route or row.group) if self._group_by is None else self._group_by(line)
         try:
             labels = self._known[row.provider, row.model, group]
@@ -200,7 +200,7 @@ class EnvelopeDecoder(LineDecoder):
         entries.append(_make(RequestRecord, fields))  # past the Python __new__ of named tuples
 
     def _without_counts(self, row: Envelope, labels: Labels) -> Entry | None:
-        """What a row without usage or of unusual status comes to; None if it finished after all."""
+        """The entry of a row without usage or with an unusual status; None for a finished request."""
         has_usage = type(row.usage) is self._usage
         reason = failure_of_status(row.status)
         if row.error and not has_usage and reason in {"", "failed"}:
@@ -210,7 +210,7 @@ class EnvelopeDecoder(LineDecoder):
             return Skipped(reason, label(row.status), *labels[:3], timestamp=at)
         if has_usage:
             return None
-        if row.usage is None and row.status is not None:  # a stream that was not asked for its usage
+        if row.usage is None and row.status is not None:  # a stream whose usage was not requested
             return _uncounted(row, labels, at)
         if is_event(row.type) or row.object == "chat.completion.chunk":
             return Skipped("not_a_request", "", *labels[:3], timestamp=at)
@@ -218,7 +218,7 @@ class EnvelopeDecoder(LineDecoder):
 
 
 def _uncounted(row: Envelope, labels: Labels, at: float | None) -> RequestRecord:
-    """A finished request of which the log does not tell the tokens."""
+    """A finished request whose tokens are not in the log."""
     provider, model_name, group, granule, minimum = labels
     return RequestRecord(
         prompt_tokens=None,
@@ -237,9 +237,9 @@ def _uncounted(row: Envelope, labels: Labels, at: float | None) -> RequestRecord
 
 
 def measured(row: Envelope, ttft: float | None, duration: float | None = None) -> None:
-    """Fill in what the server measured, in seconds, where the log has no client's times.
+    """Fill in the server's measurements, in seconds, if the log has no times of a client.
 
-    A server knows its first token also of a reply that was not streamed.
+    A server knows the time to first token of a reply that was not streamed, too.
     """
     if ttft is not None and (row.ttft_ms is None or row.stream is False):
         row.ttft_ms, row.stream = ttft * 1e3, None
@@ -252,7 +252,7 @@ def _id(row: Envelope) -> str:
 
 
 def is_event(kind: Any) -> bool:
-    """Whether the `type` of an object is that of an event inside a streamed reply."""
+    """Whether the `type` of an object is that of an event within a streamed reply."""
     return isinstance(kind, str) and (
         kind == "ping" or kind.startswith(("message_", "content_block_", "response."))
     )

@@ -1,7 +1,7 @@
-"""Envoy AI Gateway's access log. Its keys are the operator's choice: `fields` of the source names others.
+"""Envoy AI Gateway's access log. The operator chooses its keys: `fields` of the source names others.
 
-Token counts stand in the gateway's metadata only after a stream that ended well; whatever model is behind,
-input tokens include what was read and written.
+Only streams that ended well have token counts in the gateway's metadata. Input tokens include cache reads and
+writes for every model.
 """
 
 import re
@@ -23,18 +23,18 @@ from kvcache_exporter.requests.formats.tiers import tier
 from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds, number, seconds, token
 
 _ABSENT = ("-", "")
-"""What Envoy writes for none."""
+"""Envoy's placeholder for a missing value."""
 _Name = Annotated[str, Meta(min_length=2)] | None
 _Code = Annotated[int, Meta(ge=0, le=999)] | None
 _PROMPT = ("gen_ai.usage.input_tokens", "llm_input_token")
 _TELLING = frozenset((*_PROMPT, "gen_ai.request.model", "response_code", "response_flags"))
-"""Keys of which one stands in every line, also without counts."""
+"""Every line has one of these keys, even without counts."""
 _decode_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ONLY_OWN = frozenset({"ttft_seconds", "duration_seconds", "service_tier"})
 """Names in `fields` for which the project has no keys, or only in milliseconds."""
 _DISCONNECTED = "DC"
 _BACKEND = re.compile(r"[^/]+/([^/]+)/route/.*")
-"""`namespace/backend/route/...`, which the gateway writes where a provider's name is due."""
+"""`namespace/backend/route/...`, which the gateway writes in place of a provider's name."""
 
 
 class EnvoyRow(msgspec.Struct, gc=False):
@@ -123,7 +123,7 @@ def _failed(status: object) -> bool:
 
 
 class EnvoyDecoder(ReadingDecoder):
-    """Raises ValueError if `fields` names a field that there is not."""
+    """Raises ValueError if `fields` has an unknown field."""
 
     def __init__(self, options: DecoderOptions) -> None:
         super().__init__(EnvoyRow)
@@ -184,7 +184,7 @@ class EnvoyAiGateway:
     name = "envoy_ai_gateway"
 
     def recognises(self, sample: Mapping[str, object]) -> bool:
-        """Whether the sample has one of the usual keys; with keys of the operator's, name the format."""
+        """Whether the sample has one of the usual keys; logs with other keys need the format's name."""
         return any(key in sample for key in _PROMPT) or (
             "response_flags" in sample and "gen_ai.request.model" in sample
         )

@@ -18,7 +18,7 @@ _PREFIX = "fireworks-"
 
 
 class PerfMetrics(msgspec.Struct, gc=False):
-    """`perf_metrics` of the body, or the headers of a reply without what their names start with."""
+    """`perf_metrics` of the body, or the reply's headers without the prefix of their names."""
 
     prompt: Tokens = msgspec.field(default=None, name="prompt-tokens")
     cached: Tokens = msgspec.field(default=None, name="cached-prompt-tokens")
@@ -34,7 +34,7 @@ class FireworksRow(Envelope, gc=False):
 
 
 class FireworksUsage(ChatUsage, gc=False):
-    """`usage`, with a place for the count that stands outside of it."""
+    """`usage`, with a field for the count that is outside of it."""
 
     hits: Tokens = msgspec.field(default=None, name="cached_tokens")  # type: ignore[misc]
 
@@ -53,7 +53,7 @@ def _unfold(row: FireworksRow) -> FireworksRow:
 
 
 def _metrics(headers: Mapping[str, Any]) -> PerfMetrics:
-    """Names of headers come in any case. Raises msgspec's errors for counts that are none."""
+    """Header names have any case. Raises msgspec's errors for invalid counts."""
     told = {name.lower().removeprefix(_PREFIX): value for name, value in headers.items()}
     return msgspec.convert(told, PerfMetrics, strict=False)
 

@@ -1,7 +1,7 @@
-"""Gemini usage, of the Gemini API and Vertex AI, in camel case or as SDKs dump it; the Interactions API.
+"""Gemini usage of the Gemini API, Vertex AI and the Interactions API, in camel case or as SDKs dump it.
 
-An absent cached count is 0: JSON made from protobuf leaves zeros out. Thoughts are output; what tools put
-into the prompt is not in the prompt count and never cached. An explicit cache is made by a call of its own.
+An absent cached count is 0, since JSON made from protobuf omits zeros. Thoughts are output; tokens that tools
+add to the prompt are not in the prompt count and never cached. Explicit caches are created by separate calls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,7 +102,7 @@ def _unfold(row: GeminiRow) -> GeminiRow:
 
 
 def _goes_on(candidates: object) -> bool:
-    """Whether this is an event inside a stream: each repeats the counts, and only the last has them all."""
+    """Whether this is an event within a stream: each repeats the counts, and only the last is complete."""
     found = [c for c in candidates if isinstance(c, Candidate)] if isinstance(candidates, list) else []
     return any(bytes(c.content) for c in found) and not any(c.finish_camel or c.finish_reason for c in found)
 

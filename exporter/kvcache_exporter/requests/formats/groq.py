@@ -1,4 +1,4 @@
-"""Groq usage: OpenAI's shape, with the server's own times, in seconds, inside the usage object."""
+"""Groq usage: OpenAI's form, with the server's times in seconds inside the usage object."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ class GroqUsage(ChatUsage, gc=False):
 
 
 class XGroq(msgspec.Struct, gc=False):
-    """`x_groq`: the last event of a stream has its usage in it."""
+    """`x_groq`, which holds the usage in the last event of a stream."""
 
     usage: GroqUsage | list[Any] | str | float | bool | None = None
 

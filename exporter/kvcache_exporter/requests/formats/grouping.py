@@ -10,11 +10,11 @@ from kvcache_exporter.requests.formats.values import label
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _ABSENT = "-"
 GroupReader = Callable[[bytes], Any]
-"""The group of a log line, before it is made a label value; None where the line names none."""
+"""Returns the raw group of a log line; None if it has none."""
 
 
 class Template:
-    """What `group_by` says: a field (`metadata.route`), or several in a text (`{team}/{metadata.route}`)."""
+    """A `group_by`: one field (`metadata.route`), or a text with several (`{team}/{metadata.route}`)."""
 
     def __init__(self, group_by: str) -> None:
         plain = "{" not in group_by
@@ -23,7 +23,7 @@ class Template:
         self._plain = plain
 
     def fill(self, value: Callable[[str], Any]) -> Any:
-        """`value` gives a field's value or None. A field that is missing beside others shows as `-`."""
+        """`value` returns a field's value or None. A missing field among others shows as `-`."""
         if self._plain:
             return value(self.fields[0])
         values = [label(value(field)) for field in self.fields]
@@ -34,7 +34,7 @@ class Template:
 
 
 def group_reader(group_by: str) -> GroupReader | None:
-    """A reader of the fields of JSON lines; None for "", where the format knows its own group."""
+    """A reader of the fields of JSON lines; None for "", which means the format's own group."""
     if not group_by:
         return None
     template = Template(group_by)
@@ -43,7 +43,7 @@ def group_reader(group_by: str) -> GroupReader | None:
 
 
 def template_problem(group_by: str) -> str | None:
-    """What is wrong with a field or template; None if nothing is."""
+    """What is wrong with a field or template; None if it is valid."""
     rest = _FIELD.sub("", group_by)
     if "{" in rest or "}" in rest:
         return "braces must come in pairs around a field, such as {metadata.route}"

@@ -1,4 +1,4 @@
-"""Helicone's request export. Whether prompt tokens include cached ones is told by the row's total."""
+"""Helicone's request export. The row's total shows whether prompt tokens include cached ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +34,7 @@ class HeliconeRow(msgspec.Struct, gc=False):
     completion_tokens: Tokens = None
     total_tokens: Tokens = None
     cache_reference_id: Any = None
-    """The request whose reply was served again; zeros for none."""
+    """The request whose reply was reused; zeros for none."""
     request_properties: Properties | Loose = None
 
 

@@ -1,4 +1,4 @@
-"""Kong Gateway's log entries with the AI plugins' fields; batched by http-log they come as arrays."""
+"""Kong Gateway's log entries with the fields of its AI plugins; http-log batches them as arrays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,20 +34,20 @@ class KongMeta(msgspec.Struct, gc=False):
 
 
 class KongProxy(msgspec.Struct, gc=False):
-    """The proxy plugin's part."""
+    """The part of the proxy plugin."""
 
     usage: KongUsage | Loose = None
     meta: KongMeta | Loose = None
 
 
 class KongCache(msgspec.Struct, gc=False):
-    """The semantic cache's part: it serves whole replies."""
+    """The part of the semantic cache, which serves whole replies."""
 
     cache_status: Any = None
 
 
 class KongAi(msgspec.Struct, gc=False):
-    """`ai`: plugins by short or by full name."""
+    """`ai`: the plugins by short or full name."""
 
     proxy: KongProxy | Loose = None
     long_proxy: KongProxy | Loose = msgspec.field(default=None, name="ai-proxy")
@@ -57,7 +57,7 @@ class KongAi(msgspec.Struct, gc=False):
 
 
 class Named(msgspec.Struct, gc=False):
-    """Any of the objects of which one field is wanted."""
+    """An object of which only one of these fields is needed."""
 
     id: Any = None
     name: Any = None

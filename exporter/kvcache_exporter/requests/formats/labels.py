@@ -1,4 +1,4 @@
-"""Label values and caching contract of requests, worked out once per provider, model and group."""
+"""Label values and caching contract of requests, determined once per provider, model and group."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ Labels = tuple[str, str, str, int, int]
 
 
 class Labeller:
-    """Remembers what it worked out; of a million model names only the latest."""
+    """Caches its results in bounded memory, however many model names a log has."""
 
     def __init__(self, options: DecoderOptions, provider: str, contract: Caching) -> None:
         self._provider = label(options.provider or provider)
@@ -23,7 +23,7 @@ class Labeller:
         self.known: dict[tuple[Any, Any, Any], Labels] = {}
 
     def labels(self, provider: Any, model: Any, group: Any) -> Labels:
-        """Never fails: a value that cannot be a label counts as absent."""
+        """Never fails: an unusable value counts as absent."""
         try:
             return self.known[provider, model, group]
         except (KeyError, TypeError):

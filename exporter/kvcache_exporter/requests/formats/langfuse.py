@@ -1,4 +1,4 @@
-"""Langfuse's observations: usage keys are disjoint, and the total tells where an SDK sent others."""
+"""Langfuse's observations: usage keys are disjoint; the total shows if an SDK sent overlapping ones."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ def _tidy(row: ObservationRow) -> None:
 
 
 class _Keys(NamedTuple):
-    """What the keys of usage details count."""
+    """The keys of usage details by meaning."""
 
     counted: tuple[str, ...]
     read: tuple[str, ...]
@@ -98,7 +98,7 @@ def _read(row: ObservationRow) -> Reading:
 
 def _add_counts(reading: Reading, usage: Mapping[str, int | None]) -> None:
     keys = _LAYOUTS[tuple(usage)]
-    # SDKs that know two spellings send the same number under both: the largest, not the sum.
+    # SDKs send the same number under two spellings: take the largest, not the sum.
     reading.cached, reading.written = _all(usage, keys.read, max), _all(usage, keys.written, max)
     split = tuple([(ttl, tokens) for ttl, name in keys.ttls if (tokens := usage[name])]) if keys.ttls else ()
     if split:

@@ -1,4 +1,4 @@
-"""What follows from the keys of an object, worked out once: lines of one log nearly always have the same."""
+"""Caches what follows from an object's keys: the lines of a log nearly always have the same keys."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar

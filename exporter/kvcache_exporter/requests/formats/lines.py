@@ -1,4 +1,4 @@
-"""Turns log lines into entries, one JSON object at a time, and says why other lines give none."""
+"""Turns log lines into entries, one JSON object at a time, and explains lines without an entry."""
 
 import json
 import re
@@ -16,13 +16,13 @@ T = TypeVar("T")
 FAILURES = (RecordError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BOM = b"\xef\xbb\xbf"
 _MAX_DEPTH = 4
-"""Most wrappers and arrays inside each other; real logs have fewer."""
+"""Maximum nesting of wrappers and arrays; real logs have less."""
 _LOG_TEXT = re.compile(
     rb"\[?\d{4}-\d\d-\d\d|[\[(]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|event:|\[DONE\]"
 )
 
 _LOG_PREFIX = re.compile(rb"\A\[\d{4}-\d\d-\d\d[^\]{]{0,40}\] (?=\{)")
-"""What a server's logger writes before a JSON object."""
+"""The prefix that a server's logger writes before a JSON object."""
 
 
 class _Wrapper(msgspec.Struct):
@@ -31,7 +31,7 @@ class _Wrapper(msgspec.Struct):
 
 
 def decode_snapshot(snapshot: bytes, kind: type[T], format_name: str) -> T:
-    """What a decoder's `snapshot` wrote; raises StateError if it is not of this format."""
+    """Decodes a decoder's snapshot; raises StateError if it is not of this format."""
     try:
         return msgspec.json.decode(snapshot, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -41,10 +41,10 @@ def decode_snapshot(snapshot: bytes, kind: type[T], format_name: str) -> T:
 
 
 class LineDecoder:
-    """The common part of decoders; a format defines `_take`.
+    """Base class of decoders; a format defines `_take`.
 
-    `row` is the type of one object, usually a Struct whose counts are `values.Tokens` and whose other fields
-    accept any JSON, so that an object fails to decode only if a count is not a number.
+    `row` is the type of one object, usually a Struct with counts of type `values.Tokens` and other fields
+    that accept any JSON, so that an object fails to decode only if a count is not a number.
     """
 
     def __init__(self, row: type[msgspec.Struct] | type[dict[str, Any]]) -> None:
@@ -87,7 +87,7 @@ class LineDecoder:
             self._salvage(line, failure, entries, depth)
 
     def _salvage(self, line: bytes, failure: Exception, entries: list[Entry], depth: int) -> None:
-        """Look inside wrappers and arrays; if nothing is found there, say why the line has no record."""
+        """Look inside wrappers and arrays; without success, report why the line has no record."""
         if isinstance(failure, RecordError):
             wrapped = unwrapped(line) if failure.reason == "no_usage" and depth < _MAX_DEPTH else None
             if wrapped is None:
@@ -109,13 +109,13 @@ class LineDecoder:
 
 
 def bare_json(line: bytes) -> bytes:
-    """The line without byte order mark, white space, `data:` of server-sent events or a logger's prefix."""
+    """The line without byte order mark, white space, `data:` of server-sent events and a logger's prefix."""
     bare = line.strip().removeprefix(_BOM).strip()
     return _LOG_PREFIX.sub(b"", bare.removeprefix(b"data:").strip(), count=1)
 
 
 def unwrapped(line: bytes) -> bytes | None:
-    """What a log shipper wrapped as {"log": "..."} or {"message": ...}; None if it wrapped nothing."""
+    """The content of a log shipper's {"log": "..."} or {"message": ...}; None if it is neither."""
     try:
         wrapper = msgspec.json.decode(line, type=_Wrapper)
         for raw in (bytes(wrapper.log), bytes(wrapper.message)):
@@ -129,7 +129,7 @@ def unwrapped(line: bytes) -> bytes | None:
 
 
 def verdict(bare: bytes) -> Entry:
-    """Why a line that is not a JSON object gives no record."""
+    """Why a line that is not a JSON object has no record."""
     try:
         text = bare.decode()
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
 """LiteLLM's logs: standard logging payloads (also in arrays and Datadog messages) and spend log rows.
 
-Whatever the model behind it, LiteLLM's prompt_tokens include reads and writes.
+LiteLLM's prompt_tokens include cache reads and writes, whatever the provider.
 """
 
 import re
@@ -50,7 +50,7 @@ class LiteUsage(msgspec.Struct, gc=False):
 
 
 class LiteBasis(msgspec.Struct, gc=False):
-    """`cost_breakdown`, of which only what prices went by is read."""
+    """`cost_breakdown`; only what determined the prices is read."""
 
     service_tier: Any = None
     data_residency: Any = None
@@ -121,7 +121,7 @@ class LiteDecoder(LineDecoder):
         skipped = "" if plain else _reason_to_skip(row)
         if skipped:
             if row.start is None and row.model is None:
-                raise RecordError("no_usage", "the record is none of LiteLLM's")
+                raise RecordError("no_usage", "the record is not one of LiteLLM's")
             entries.append(Skipped(skipped, label(row.status), *labels[:3], timestamp=start))
             return
         entries.append(_record(row, labels, start))
@@ -161,7 +161,7 @@ def _record(row: LiteRow, labels: Labels, start: float | None) -> RequestRecord:
 
 
 def _tier(row: LiteRow, usage: LiteUsage) -> str:
-    """What the call was billed by, as LiteLLM found it, else as the provider's usage says."""
+    """The price tier by LiteLLM's cost breakdown, else by the provider's usage object."""
     basis = row.cost_breakdown
     if not isinstance(basis, LiteBasis):
         words = usage.service_tier, usage.speed, usage.inference_geo
@@ -195,7 +195,7 @@ def _usage(row: LiteRow) -> LiteUsage:
 
 
 def _cache_counts(usage: LiteUsage) -> tuple[int | None, int | None, object]:
-    """Cached and written tokens and the split of the latter; None where no field tells."""
+    """Cached and written tokens, None if no field has them, and the split of the latter."""
     cached, written, details = (
         usage.cache_read_input_tokens,
         usage.cache_creation_input_tokens,
@@ -204,7 +204,7 @@ def _cache_counts(usage: LiteUsage) -> tuple[int | None, int | None, object]:
     if not isinstance(details, LiteDetails):
         return cached, written, None
     if details.cached_tokens is not None and (cached is None or details.cached_tokens > cached):
-        # Both may stand there and one of them be a stale 0 (streams that LiteLLM passes through).
+        # If both are there, one may be a stale 0 (streams that LiteLLM passes through).
         cached = details.cached_tokens
     if written is None:
         written = details.cache_creation_tokens or details.cache_write_tokens or 0
@@ -212,7 +212,7 @@ def _cache_counts(usage: LiteUsage) -> tuple[int | None, int | None, object]:
 
 
 def _ttft(stream: object, start: float | None, first: float | None, end: float | None) -> float | None:
-    """Time to first token: LiteLLM sets its time to the end for calls that were not streamed."""
+    """Time to first token, unless the call was not streamed: LiteLLM then reports the end of the call."""
     if stream is False or start is None or first is None or end is None:
         return None
     return first - start if start <= first < end else None
@@ -241,7 +241,7 @@ def _reason_to_skip(row: LiteRow) -> str:
 
 
 def _group(row: LiteRow) -> Any:
-    """The first tag that somebody set; LiteLLM adds the user agent as a tag of its own."""
+    """The first tag set by a user; LiteLLM adds the user agent as a tag."""
     tags = row.request_tags
     if isinstance(tags, str):
         try:
@@ -257,13 +257,13 @@ def _group(row: LiteRow) -> Any:
 
 @dataclass(slots=True, eq=False)
 class LiteFormat:
-    """One name for LiteLLM's shapes; the decoder tells them apart line by line."""
+    """One name for all forms of LiteLLM's logs; the decoder distinguishes them line by line."""
 
     name: str
     looks: Callable[[Mapping[str, Any]], bool]
 
     def recognises(self, sample: Mapping[str, object]) -> bool:
-        """Whether the sample has this shape."""
+        """Whether the sample has this form."""
         return self.looks(sample)
 
     def decoder(self, options: DecoderOptions) -> Decoder:

@@ -1,6 +1,6 @@
-"""llama.cpp's replies: `timings` counts cached and computed prompt tokens apart, in every endpoint.
+"""llama.cpp's replies: `timings` counts cached and computed prompt tokens separately, in every endpoint.
 
-`tokens_cached` of /completion is what the slot holds after the request, not what was read from it.
+`tokens_cached` of /completion is what the slot holds after the request, not what was read from the cache.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def _unfold(row: LlamaRow) -> LlamaRow:
 
 
 def _timed(timings: Timings, prompt: int | None) -> Counted:
-    """`prompt` is the whole prompt, where something beside the timings tells it."""
+    """`prompt` is the whole prompt, if something other than the timings reports it."""
     computed, cached = timings.prompt_n or 0, timings.cache_n
     if cached is None and prompt is not None:
         cached = max(prompt - computed, 0)

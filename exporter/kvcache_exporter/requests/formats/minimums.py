@@ -1,7 +1,7 @@
-"""What providers and engines say about prompt caching: its unit, the shortest prompt, how long it is kept.
+"""Prompt caching by provider and engine: the unit, the shortest cacheable prompt, and the retention.
 
-All of it was read on 2026-11-29; each table says where. A minimum that no source states is 0: a prompt
-without a hit is then a miss. A wrong minimum can only swap `miss` and `uncacheable`.
+Collected on 2026-11-29 from the sources named in each table. A minimum that no source states is 0, so a
+prompt without a hit is a miss. A wrong minimum can only swap `miss` and `uncacheable`.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class Caching(NamedTuple):
     minimum_tokens: int = 0
 
     def by(self, granule: int) -> "Caching":
-        """The same for blocks of another size; engines that cache no part of a block have a new minimum."""
+        """The same for another block size, which is also the minimum of engines that cache whole blocks."""
         return Caching(granule, granule if self.minimum_tokens == self.granule else self.minimum_tokens)
 
 
@@ -25,7 +25,7 @@ _PROVIDERS: dict[str, Caching] = {
     "azure_openai": Caching(128, 1024),
     "deepseek": Caching(64, 64),  # api-docs.deepseek.com, kv_cache guide
     "dashscope": Caching(1, 1024),  # alibabacloud.com, context-cache, page of 2026-10-11
-    "gemini": Caching(1, 1024),  # the lowest of any model; the models' own stand below
+    "gemini": Caching(1, 1024),  # the lowest of any model; see the models below
     "vllm": Caching(16, 16),  # defaults of the engines from here on
     "hosted_vllm": Caching(16, 16),
     "sglang": Caching(1, 0),
@@ -35,13 +35,13 @@ _PROVIDERS: dict[str, Caching] = {
 
 
 class _Family(NamedTuple):
-    """Models whose names tell their minimum, whoever hosts them."""
+    """A family of models whose minimum depends on the model's name, on any host."""
 
     marker: str
-    """Where the telling part of a model's name starts."""
+    """Prefix of the part of the name that identifies the model."""
     otherwise: int
     minimums: dict[str, int]
-    """By the first part of the name; the longest that fits wins. Dots count as hyphens."""
+    """By prefix of the name; the longest that matches wins. Dots count as hyphens."""
 
 
 _CLAUDE = _Family("claude-", 1024, {  # field prompt_cache_min_tokens of LiteLLM's public model table 1.110.2
@@ -69,7 +69,7 @@ _NOVA = _Family("amazon.nova-", 1000, {})  # "1K" in the AWS guide to prompt cac
 _FAMILIES = (_CLAUDE, _GEMINI, _NOVA)
 
 
-# Seconds without use after which a prefix is gone, the longest that a source states: OpenAI's guide
+# Seconds for which an unused prefix is kept, the longest that a source states: OpenAI's guide
 # (usually 5 to 10 minutes, always within the hour; GPT-5.6 30 minutes), Anthropic's and AWS's (5 minutes
 # unless the write says 1 hour), Alibaba's context cache (5 minutes). Gemini's implicit and DeepSeek's disk
 # cache promise no time.
@@ -78,14 +78,14 @@ _KEPT_BY_PROVIDER = {"openai": 3600.0, "azure": 3600.0, "azure_openai": 3600.0, 
 
 
 def kept_seconds(provider: str, model_name: str) -> float:
-    """How long a provider keeps a prefix that nobody uses, unless a write asked for longer; 0 if unknown."""
+    """Seconds for which a provider keeps an unused prefix, unless a write asked for longer; 0 if unknown."""
     model = model_name.lower()
     found = next((kept for marker, kept in _KEPT_BY_MODEL if marker in model), 0.0)
     return found or _KEPT_BY_PROVIDER.get(provider.lower().replace("-", "_"), 0.0)
 
 
 def caching(provider: str, model_name: str, otherwise: Caching) -> Caching:
-    """The contract of a provider or engine; `otherwise` where its name is not known.
+    """The contract of a provider or engine; `otherwise` if its name is unknown.
 
     Claude, Gemini and Nova keep their own minimum wherever they are hosted.
     """
@@ -98,7 +98,7 @@ def caching(provider: str, model_name: str, otherwise: Caching) -> Caching:
 
 
 def provider_caching(provider: str) -> Caching:
-    """The contract of a provider in the table; the unknown one for others."""
+    """The contract of a provider in the table, else UNKNOWN_CONTRACT."""
     return _PROVIDERS.get(provider, UNKNOWN_CONTRACT)
 
 

@@ -1,4 +1,4 @@
-"""Mistral usage: the cached count, where there is one, stands in the details or as `num_cached_tokens`."""
+"""Mistral usage: the cached count, if any, is in the details or in `num_cached_tokens`."""
 
 from kvcache_exporter.requests.formats.chat_usage import chat_format, chat_usage, from_provider, has_field
 

@@ -1,4 +1,4 @@
-"""Moonshot (Kimi) usage: the cached count stands beside the totals, in newer replies also in the details."""
+"""Moonshot (Kimi) usage: the cached count is beside the totals, in newer replies also in the details."""
 
 from collections.abc import Mapping
 from typing import Any

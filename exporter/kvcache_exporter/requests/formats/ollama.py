@@ -1,4 +1,4 @@
-"""Ollama's replies: no cached count; the prompt count may be missing when the prompt was still loaded."""
+"""Ollama's replies: no cached count; the prompt count may be missing if the prompt was still loaded."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ _CHUNK = "chat.completion.chunk"
 
 
 class OllamaRow(Envelope, gc=False):
-    """One reply, or one chunk of a streamed one; lengths of time in nanoseconds."""
+    """One reply, or one chunk of a streamed one; durations in nanoseconds."""
 
     created_at: Any = None
     done: Any = None

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions usage: `prompt_tokens` includes what was read from and written to the cache."""
+"""OpenAI Chat Completions usage: `prompt_tokens` includes cache reads and writes."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -32,9 +32,9 @@ class OpenaiUsage(ChatUsage, gc=False):
 
 
 def openai_tiers(rows: Sequence[Any]) -> Sequence[str]:
-    """The service tier of the reply, and whether sound went in or came out."""
+    """The service tier of the reply, and whether it has audio tokens."""
     tiers, usages = _service_tiers(rows), [row.usage for row in rows]
-    # In most logs nothing of the kind is there, and looking for it is all that this costs.
+    # Most logs have none of these fields, and checking for them is the only cost.
     before = [d.audio_tokens for u in usages if type(d := u.prompt_tokens_details) is OpenaiDetails]
     after = [d.audio_tokens for u in usages if type(d := u.completion_tokens_details) is OutputDetails]
     return with_word(AUDIO, list(map(_has_sound, usages)), tiers) if any(before) or any(after) else tiers

@@ -1,4 +1,4 @@
-"""OpenAI Responses usage, and Realtime's: bodies, envelopes and the events that end a response."""
+"""Usage of OpenAI's Responses and Realtime APIs: bodies, envelopes and the final events of responses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _FINAL_EVENTS = (
     "response.failed",
     "response.cancelled",
 )
-"""A tuple, as below: a set could not be asked for a value that is no string."""
+"""A tuple, as below: membership in a set would fail for unhashable values."""
 
 
 _DETAILS = ("input_tokens_details", "input_token_details")
@@ -50,7 +50,7 @@ class ResponsesUsage(msgspec.Struct, gc=False):
     output_tokens: Tokens = None
     output_token_details: OutputDetails | list[Any] | str | float | bool | None = None
     cache_read_input_tokens: Any = None
-    """Never OpenAI's: beside them, `input_tokens` is not the whole prompt."""
+    """Never OpenAI's: with these fields `input_tokens` is not the whole prompt."""
     cache_creation_input_tokens: Any = None
 
 
@@ -62,7 +62,7 @@ class Body(Envelope, gc=False):
 
 
 class ResponsesRow(Body, gc=False):
-    """One line: also an event, which has the response inside."""
+    """One line, which may be an event that contains the response."""
 
     response: Body | list[Any] | str | float | bool | None = None
 
@@ -76,7 +76,7 @@ def _unfold(row: ResponsesRow) -> Body:
                 setattr(body, name, getattr(row, name))
     body.created = body.created or body.created_at
     if body.object == "realtime.response" and body.status == "cancelled" and body.usage is not None:
-        body.status = "interrupted"  # somebody spoke: what there was until then is a reply, and is billed
+        body.status = "interrupted"  # the user spoke: the reply up to then counts and is billed
     return body
 
 

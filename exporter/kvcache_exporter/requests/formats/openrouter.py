@@ -1,4 +1,4 @@
-"""OpenRouter usage: OpenAI's shape for every model, Claude too; and what its /generation endpoint gives."""
+"""OpenRouter usage: OpenAI's form for every model, Claude included; and answers of /generation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,14 +18,14 @@ from kvcache_exporter.requests.formats.values import Tokens, milliseconds
 
 
 class Generation(msgspec.Struct, gc=False):
-    """`data`. Its `tokens_prompt` is another tokenizer's count, so that no ratio can be made with it."""
+    """`data`. Its `tokens_prompt` comes from another tokenizer, so that it cannot form a ratio."""
 
     id: Any = None
     model: Any = None
     created_at: Any = None
     cancelled: Any = None
     latency: Any = None
-    """Milliseconds to the first token, as its users found; the guide does not say."""
+    """Milliseconds to the first token, according to users; the guide does not define it."""
     native_tokens_prompt: Tokens = None
     native_tokens_cached: Tokens = None
     native_tokens_completion: Tokens = None

@@ -23,14 +23,14 @@ COLUMNS = (
     "finish_reason_normalized", "generation_time_ms", "time_to_first_token_ms", "api_key_disabled",
     "api_key_name", "app_name",
 )  # fmt: skip
-"""Header of November 2026; stands in where the file's own was not read (a log followed from its end)."""
+"""Header of November 2026, used if the file's own was not read (a log followed from its end)."""
 _TELLING = {"generation_id", "tokens_prompt"}
 _BOM = b"\xef\xbb\xbf"
 _TRUE = ("true", "1", "t")
 
 
 class ActivityDecoder:
-    """Reads rows by the header that came last."""
+    """Reads rows by the latest header."""
 
     def __init__(self, options: DecoderOptions) -> None:
         self._labels = Labeller(options, "openrouter", UNKNOWN_CONTRACT).labels

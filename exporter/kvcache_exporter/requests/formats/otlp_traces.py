@@ -1,4 +1,4 @@
-"""Traces in OTLP's JSON, as the collector's file exporter writes them: a line holds many spans."""
+"""Traces in OTLP/JSON, as the collector's file exporter writes them: many spans per line."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
@@ -31,14 +31,14 @@ Attributes = list[JsonAttribute | Loose] | str | float | bool | dict[str, Any] |
 
 
 class JsonSpan(msgspec.Struct, gc=False, rename="camel"):
-    """One span or log record; 64-bit integers are strings in protobuf's JSON."""
+    """One span or log record; protobuf's JSON writes 64-bit integers as strings."""
 
     trace_id: Any = None
     span_id: Any = None
     start_time_unix_nano: Any = None
     end_time_unix_nano: Any = None
     time_unix_nano: Any = None
-    """Only of log records, as is the next."""
+    """Only of log records, like the observed time."""
     observed_time_unix_nano: Any = None
     attributes: Attributes = None
     status: Any = None
@@ -55,7 +55,7 @@ Spans = list[JsonSpan | Loose] | str | float | bool | dict[str, Any] | None
 
 
 class JsonScopeSpans(msgspec.Struct, gc=False, rename="camel"):
-    """Spans or log records of one instrumentation."""
+    """Spans or log records of one instrumentation scope."""
 
     scope: JsonNamed | Loose = None
     spans: Spans = None
@@ -144,7 +144,7 @@ def _attributes(found: object, wanted: Collection[str]) -> dict[str, Any]:
 
 
 def any_value(value: object, depth: int = 0) -> Any:
-    """The plain value of an AnyValue in JSON; None where it is none."""
+    """The plain value of an AnyValue in JSON; None if it is not one."""
     if not isinstance(value, dict) or depth > _MAX_DEPTH:
         return None
     for name in _SCALARS:
@@ -162,7 +162,7 @@ def any_value(value: object, depth: int = 0) -> Any:
 
 def _nanoseconds(value: object) -> int:
     if isinstance(value, str) and value.isdecimal() and len(value) < 20:
-        value = int(value)  # exact, where a float has no room for nanoseconds
+        value = int(value)  # exact; a float cannot hold nanoseconds
     count = number(value)
     return int(count) if count is not None and 0 <= count < _LATEST else 0
 

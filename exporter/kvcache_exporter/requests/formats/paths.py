@@ -1,4 +1,4 @@
-"""Reads values at dotted paths (`metadata.route`, `request_tags.0`) out of JSON, decoding nothing else."""
+"""Reads values at dotted paths (`metadata.route`, `request_tags.0`) from JSON without decoding the rest."""
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -20,13 +20,13 @@ class Paths:
         trie: Trie = {}
         for path, steps in self._steps.items():
             _plant(trie, steps)
-            _plant(trie, (path,))  # loggers that flatten their fields write the dots into the key
+            _plant(trie, (path,))  # loggers that flatten fields write keys with dots
         self._decode: Callable[[bytes | str], Any] = msgspec.json.Decoder(_kind(trie)).decode
         self._straight = {path: attrgetter(_attributes(trie, steps)) for path, steps in self._steps.items()}
         self._inner: dict[tuple[str, ...], Paths] = {}
 
     def read(self, line: bytes | str) -> dict[str, Any]:
-        """The value at each path, None where there is none; on a broken line every value is None."""
+        """The value at each path, None if there is none; all None for a broken line."""
         row = self._row(line)
         return {path: self._value(row, path) for path in self._paths}
 
@@ -43,7 +43,7 @@ class Paths:
     def _value(self, row: Any, path: str) -> Any:
         try:
             value = self._straight[path](row)
-        except AttributeError:  # a list or a string on the way, or nothing
+        except AttributeError:  # a list, a string or nothing on the way
             value = None
         if value is not None:
             return value
@@ -69,7 +69,7 @@ def _plant(trie: Trie, steps: tuple[str, ...]) -> None:
 
 
 def _kind(trie: Trie) -> Any:
-    """A type for msgspec that holds what the trie names and takes any JSON in its place."""
+    """A msgspec type with the fields of the trie, which accepts any JSON in their place."""
     if not trie:
         return Any
     members = [
@@ -89,7 +89,7 @@ def _merge(into: Trie, trie: Trie) -> None:
 
 
 def _attribute(trie: Trie, step: str) -> str:
-    """Keys of JSON need not be names of Python: attributes are numbered."""
+    """JSON keys need not be Python identifiers, so attributes are numbered."""
     return f"field_{list(trie).index(step)}"
 
 

@@ -1,6 +1,6 @@
-"""Logs of gateways and services that write one object a request, each with keys of its own.
+"""Logs of gateways and services with one object per request and keys of their own.
 
-A format of this family is a row Struct and a function that reads it; what is the same for all is done here.
+A format of this family is a row Struct and a function that reads it; the rest is common.
 """
 
 import re
@@ -25,11 +25,11 @@ from kvcache_exporter.requests.formats.values import label, refusal
 _make = tuple.__new__
 _EMBEDS = re.compile(r"embed|rerank", re.IGNORECASE)
 Loose = list[Any] | str | float | bool | None
-"""What may stand in a row in place of an object, so that only that object is missing."""
+"""Any other JSON in place of an object, so that only that object is ignored."""
 
 
 class Reading(msgspec.Struct, gc=False):
-    """What one row says of a request; prompt tokens include what was read and written."""
+    """The request of one row; prompt tokens include cache reads and writes."""
 
     prompt: int | None = None
     cached: int | None = None
@@ -39,34 +39,34 @@ class Reading(msgspec.Struct, gc=False):
     ttft: float | None = None
     duration: float | None = None
     at: Any = None
-    """When the request started, in any form that `timestamp` reads."""
+    """Start of the request, in any form that `timestamp` accepts."""
     provider: Any = None
     model: Any = None
     group: Any = None
     status: Any = None
-    """HTTP code or word; a failure makes the row no record."""
+    """HTTP code or word; a failed request has no record."""
     ending: str = ""
-    """How a request ended that counts all the same (`cancelled`)."""
+    """An unusual end of a request that counts nevertheless (`cancelled`)."""
     request_id: Any = None
     tier: str = ""
     skip: str = ""
-    """Reason for which the row is no record, where the status does not tell."""
+    """Reason to skip the row, if it is not the status."""
 
     def leave_out_embeddings(self) -> None:
-        """No prefix is cached for what generates nothing: embeddings and rankings are no requests here."""
+        """Skip embeddings and rankings: they generate nothing, so no prefix is cached."""
         if not self.output and not self.skip and type(self.model) is str and _EMBEDS.search(self.model):
             self.skip = "not_a_request"
 
     def is_request(self) -> bool:
-        """Whether `entry` makes a record of it."""
+        """Whether `entry` returns a record."""
         status, prompt = self.status, self.prompt
-        # `ending` says the same of None and 200; most lines have one of them.
+        # `ending` returns the same for None and 200, which most lines have.
         if self.skip or (status is not None and status != 200 and ending(status)[0]):
             return False
         return prompt is None or (self.cached or 0) + (self.written or 0) <= prompt
 
     def entry(self, labels: Labels) -> Entry:
-        """The record, or why there is none. Raises RecordError for counts that cannot be."""
+        """The record, or why there is none. Raises RecordError for impossible counts."""
         provider, model_name, group, granule, minimum = labels
         failure, word = ending(self.status)
         reason = self.skip or failure
@@ -99,12 +99,12 @@ class Reading(msgspec.Struct, gc=False):
 
 @dataclass(slots=True, eq=False)
 class RowFormat:
-    """A format whose rows stand by themselves."""
+    """A format whose rows are independent of each other."""
 
     name: str
     row: type[msgspec.Struct]
     read: Callable[[Any], Reading]
-    """Raises RecordError("no_usage") for rows that are none of this format."""
+    """Raises RecordError("no_usage") for rows of another format."""
     looks: Callable[[Mapping[str, Any]], bool]
     """Whether a decoded entry looks like this format."""
     provider: str = ""
@@ -147,7 +147,7 @@ def tolerant(
 
 
 class ReadingDecoder(LineDecoder):
-    """Decodes rows that are a reading each; a format defines `_reading`."""
+    """Decodes rows with one reading each; a format defines `_reading`."""
 
     def _reading(self, row: Any, line: bytes) -> tuple[Reading, Labels]:
         """May raise RecordError instead."""
@@ -158,7 +158,7 @@ class ReadingDecoder(LineDecoder):
         entries.append(reading.entry(labels))
 
     def columns(self, lines: Sequence[bytes]) -> list[Entry | RequestColumns]:
-        """As `decode`; requests that are one line each are not made records."""
+        """As `decode`, without making a record of each request."""
         requests: dict[Labels, list[Reading]] = defaultdict(list)
         others: list[Entry] = []
         decode_row, read = self._decode_row, self._reading
@@ -212,5 +212,5 @@ class RowDecoder(ReadingDecoder):
 
 
 def foreign(name: str) -> RecordError:
-    """What a `read` raises for a row of another log."""
+    """The error that `read` raises for a row of another log."""
     return RecordError("no_usage", f"the entry is none of {name}")

@@ -1,4 +1,4 @@
-"""Ids of requests that were counted, for formats that write a request more than once.
+"""Ids of counted requests, for formats that write a request more than once.
 
 One window serves all files of a source: agents copy lines of an old session into the file of the new one.
 """
@@ -17,7 +17,7 @@ _SEGMENTS = 128
 class Seen:
     """Remembers the last 131,072 ids as 64-bit hashes, in about 10 MB.
 
-    It is saved in segments, so that a busy source does not write all of it with every commit.
+    They are saved in segments, so that a busy source does not write all of them with every commit.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""SGLang's --export-metrics-to-file: one object a request with the server's own times."""
+"""SGLang's --export-metrics-to-file: one object per request with the server's own times."""
 
 from collections.abc import Mapping
 

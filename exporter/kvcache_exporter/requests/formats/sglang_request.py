@@ -1,4 +1,4 @@
-"""What SGLang's server tells of a request it finished, wherever it is logged (`meta_info`)."""
+"""SGLang's `meta_info` of a finished request, in any of its logs."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from kvcache_exporter.requests.formats.values import Tokens, label, number, refu
 
 
 class SglangRequest(msgspec.Struct, gc=False):
-    """Names no model. Tokens computed again after a retraction are in none of the counts (from 0.5.6)."""
+    """Has no model name. Tokens recomputed after a retraction are in none of the counts (from 0.5.6)."""
 
     id: Any = None
     finish_reason: Any = None
@@ -26,12 +26,12 @@ class SglangRequest(msgspec.Struct, gc=False):
     e2e_latency: Any = None
     request_received_ts: Any = None
     first_token_latency: Any = None
-    """From 0.5.23; earlier versions write one of the two times below."""
+    """From 0.5.23; earlier versions have one of the two times below."""
     prefill_finished_time: Any = None
     prefill_finished_ts: Any = None
 
     def ttft(self) -> float | None:
-        """Time to first token in seconds, the queue included."""
+        """Time to first token in seconds, including the queue."""
         measured = seconds(self.first_token_latency)
         received = timestamp(self.request_received_ts)
         prefilled = timestamp(self.prefill_finished_time or self.prefill_finished_ts)
@@ -40,16 +40,16 @@ class SglangRequest(msgspec.Struct, gc=False):
         return prefilled - received
 
     def aborted(self) -> bool:
-        """Whether the client or the server broke it off."""
+        """Whether the client or the server aborted the request."""
         reason = self.finish_reason
         return (reason.get("type") if isinstance(reason, dict) else reason) == "abort"
 
 
 class SglangDecoder(LineDecoder):
-    """Makes records of finished requests; a format says where they stand in its rows."""
+    """Makes records of finished requests; a subclass finds them in its rows."""
 
     def __init__(self, row: type[msgspec.Struct], n: str, options: DecoderOptions) -> None:
-        """`n` is the path of the number of choices that the request asked for."""
+        """`n` is the path of the requested number of choices."""
         super().__init__(row)
         self._labels = Labeller(options, "sglang", provider_caching("sglang")).labels
         self._group_by = group_reader(options.group_by)
@@ -83,9 +83,9 @@ class SglangDecoder(LineDecoder):
 
 
 def once(prompt: int, cached: int, choices: object) -> int:
-    """The cached count of one choice, where it was added up over all of them.
+    """The cached count of one choice; versions before 0.5.6 sum it over all choices.
 
-    Versions before 0.5.6 do that. It shows only where the sum exceeds the prompt, so only that is undone.
+    That is detectable only if the sum exceeds the prompt, so only then it is undone.
     """
     n = number(choices) or 0
     if cached > prompt and n > 1 and n == int(n) and cached % int(n) == 0:

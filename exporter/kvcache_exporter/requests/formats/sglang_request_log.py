@@ -16,7 +16,7 @@ from kvcache_exporter.requests.formats.timestamps import timestamp
 
 
 class LogReply(msgspec.Struct, gc=False):
-    """`out`; from level 2 on it also has the text, which is not read."""
+    """`out`; from level 2 on it also contains the text, which is not read."""
 
     meta_info: SglangRequest | list[Any] | str | float | bool | None = None
 
@@ -26,7 +26,7 @@ class LogRow(msgspec.Struct, gc=False):
 
     event: Any = None
     timestamp: Any = None
-    """Local time of the server, without a zone; only used where the reply has no time of its own."""
+    """Local time of the server without a zone; only used if the reply has no time."""
     out: LogReply | list[Any] | str | float | bool | None = None
     meta_info: SglangRequest | list[Any] | str | float | bool | None = None
 
@@ -39,7 +39,7 @@ class _SglangLogDecoder(SglangDecoder):
         elif isinstance(row.event, str) and row.event.startswith("request.received"):
             entries.append(Skipped("not_a_request"))
         else:
-            raise RecordError("no_usage", "the line is no finished request: it has no meta_info")
+            raise RecordError("no_usage", "the line is not a finished request: it has no meta_info")
 
 
 class SglangRequestLog:

@@ -1,4 +1,4 @@
-"""SGLang usage: OpenAI's shape, cached counts only with --enable-cache-report, pages of one token.
+"""SGLang usage: OpenAI's form, cached counts only with --enable-cache-report, pages of one token.
 
 Details are null without the flag, and up to 0.5.20 also on a miss.
 """

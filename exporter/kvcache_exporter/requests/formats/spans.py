@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of model calls to request records, however the spans came here.
+"""Turns OpenTelemetry spans of model calls into request records.
 
 Names are those of the GenAI semantic conventions, of their earlier versions, and of vLLM and SGLang.
 """
@@ -44,41 +44,41 @@ _NAMES = frozenset(
     (*PROMPT, *CACHED, *WRITTEN, *OUTPUT, *TTFT, *DURATION, *MODEL, *PROVIDER, *REQUEST_ID)
 ) | {OPERATION, STREAM, KIND, ERROR}
 _OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})
-"""Operations that are one model call; agents and workflows repeat the sums of the calls inside them."""
+"""Operations that are a single model call; agents and workflows repeat the sums of their calls."""
 _ERROR = 2
 _NANOSECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One finished span; attribute values are text, numbers, bools, lists or mappings."""
+    """One finished span; attribute values are strings, numbers, bools, lists or mappings."""
 
     attributes: Mapping[str, Any]
     resource: Mapping[str, Any] = field(default_factory=dict)
-    """Attributes of the resource that sent it."""
+    """Attributes of the resource that emitted it."""
     scope: str = ""
     """Name of the instrumentation."""
     start_nanoseconds: int = 0
-    """Since the epoch; 0 where the span does not say."""
+    """Since the epoch; 0 if the span has no start."""
     end_nanoseconds: int = 0
     status_code: int = 0
     """0 unset, 1 ok, 2 error."""
     span_id: str = ""
-    """In hexadecimal, as is `trace_id`; a log record has those of the span it was written in."""
+    """In hexadecimal, like `trace_id`; a log record has the ids of the span it was written in."""
     trace_id: str = ""
 
 
 class SpanReader:
-    """Turns spans into entries, with the labels that the source's options ask for."""
+    """Turns spans into entries, with labels by the source's options."""
 
     def __init__(self, options: DecoderOptions) -> None:
         self._labels = Labeller(options, "", UNKNOWN_CONTRACT).labels
         self._template = Template(options.group_by or "service.name")
         self.wanted = _NAMES.union(self._template.fields)
-        """Attributes that are read. Who decodes spans drops all others, so that no prompt is ever held."""
+        """The attributes that are read. Decoders of spans drop all others, so that no prompt is kept."""
 
     def entry(self, span: Span) -> Entry:
-        """A record for a model call, else Skipped. Raises RecordError for counts that cannot be."""
+        """The record of a model call, else Skipped. Raises RecordError for impossible counts."""
         at = span.start_nanoseconds / _NANOSECONDS or None
         found = span.attributes
         prompt = token(_first(found, PROMPT))
@@ -120,7 +120,7 @@ def _reading(span: Span, at: float | None) -> Reading:
 def _add_counts(reading: Reading, prompt: int | None, cached: int | None, written: int | None) -> None:
     extra = (cached or 0) + (written or 0)
     if prompt is not None and extra > prompt:
-        # The conventions include them in the input; this emitter passes on the provider's disjoint counts.
+        # By the conventions the input includes them; this emitter passes on the provider's disjoint counts.
         prompt += extra
     reading.prompt, reading.cached, reading.written = prompt, cached, written
 
@@ -133,7 +133,7 @@ def _duration(span: Span) -> float | None:
 
 
 def _engine(scope: str) -> str:
-    """The engines' own spans name no provider; their scopes start with their names."""
+    """The engines' spans have no provider; their scopes start with the engine's name."""
     name = scope.replace(".", " ").partition(" ")[0]
     return name if name in ("vllm", "sglang") else ""
 

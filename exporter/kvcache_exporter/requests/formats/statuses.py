@@ -1,4 +1,4 @@
-"""What a log's status says: whether a request failed, and for which of the catalogue's reasons."""
+"""Statuses in logs: whether a request failed, and by which of the catalogue's reasons."""
 
 from functools import lru_cache
 
@@ -40,7 +40,7 @@ def failure_of_code(code: int) -> str:
 
 
 def failure_of_text(*texts: object) -> str:
-    """The reason by an error's code, class or message, the first that tells wins; else `failed`."""
+    """The reason by an error's code, class or message, whichever is recognised first; else `failed`."""
     for text in texts:
         bare = _bare(text)
         if len(bare) == 3 and bare.isdecimal() and failure_of_code(int(bare)):
@@ -52,7 +52,7 @@ def failure_of_text(*texts: object) -> str:
 
 
 def failure_of_error(error: object) -> str:
-    """The reason by an API's error object, or whatever stands in its place."""
+    """The reason by an API's error object, or by any other JSON in its place."""
     if isinstance(error, dict):
         return failure_of_text(error.get("type"), error.get("code"), error.get("message"))
     return failure_of_text(error)
@@ -68,14 +68,14 @@ def _failure_of_word(status: str) -> str:
 
 
 def status_word(status: object) -> str:
-    """`ok`, or what the log calls the way a finished request ended (`incomplete`)."""
+    """`ok`, or the log's word for an unusual end of a finished request (`incomplete`)."""
     if type(status) is str and _bare(status) not in _FINE and not status.strip().isdecimal():
         return label(status).lower()
     return "ok"
 
 
 def ending(status: object) -> tuple[str, str]:
-    """`failure_of_status` and `status_word`; remembers what it said of short words."""
+    """`failure_of_status` and `status_word`; cached for short words."""
     if status is None or status == 200:
         return "", "ok"
     if type(status) is str and len(status) <= _SHORT:
@@ -89,5 +89,5 @@ def _ending(status: str) -> tuple[str, str]:
 
 
 def _bare(text: object) -> str:
-    """Lower case without separators, so that RateLimitError and rate_limit_error are the same."""
+    """Lower case without separators, so that RateLimitError equals rate_limit_error."""
     return "".join(filter(str.isalnum, label(text).lower()))

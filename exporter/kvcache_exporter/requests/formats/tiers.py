@@ -1,4 +1,4 @@
-"""What providers bill apart from their usual prices: service tiers, fast modes, regions, kinds of tokens.
+"""Price tiers: service tiers, fast modes, regions and kinds of tokens with their own prices.
 
 A tier is "" for the usual prices, else words joined by "+" (`fast+us`); `requests.rates` knows their prices.
 """
@@ -11,11 +11,11 @@ from typing import Any
 from kvcache_exporter.requests.formats.values import label
 
 AUDIO = "audio"
-"""The request holds tokens of sound, which have prices of their own."""
+"""The request has audio tokens, which have their own prices."""
 EXPLICIT_CACHE = "explicit_cache"
-"""What was read was put into the cache on request, where providers bill that apart."""
+"""Reads of explicitly cached tokens, for providers that bill them separately."""
 REGIONAL = "regional"
-"""Served in one region of a provider that charges for that."""
+"""Served in a region for which the provider charges more."""
 _USUAL = frozenset(
     {
         "",
@@ -35,7 +35,7 @@ _LONGEST = 40
 
 
 def tier(*words: object) -> str:
-    """Of what a log has in the places where it tells of tiers; anything that is no text says nothing."""
+    """The tier by the values of a log's tier fields; anything but text is ignored."""
     try:
         return _known(words)
     except TypeError:  # a list or an object where a word should be
@@ -54,7 +54,7 @@ def _word(text: str) -> str:
 
 
 def by_fields(*paths: str) -> Callable[[Sequence[Any]], Sequence[str]]:
-    """Reads the tiers of rows from attributes: nearly always a batch has the same ones in all rows."""
+    """A function that reads the tiers of rows from attributes; most batches have the same one in all rows."""
     value = attrgetter(*paths)
     several = len(paths) > 1
 
@@ -68,7 +68,7 @@ def by_fields(*paths: str) -> Callable[[Sequence[Any]], Sequence[str]]:
 
 
 def with_word(word: str, found: Sequence[object], tiers: Sequence[str]) -> Sequence[str]:
-    """The tiers, with the word added where `found` holds something."""
+    """The tiers, with the word added where `found` is set."""
     if not any(found):
         return tiers
     return [tier(*own.split("+"), word) if here else own for here, own in zip(found, tiers, strict=True)]

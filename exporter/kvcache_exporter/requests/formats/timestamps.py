@@ -1,6 +1,6 @@
-"""Turns the timestamps of logs (ISO 8601, epoch in s, ms, us or ns) into Unix seconds.
+"""Converts timestamps of logs (ISO 8601, epoch in s, ms, us or ns) to Unix seconds.
 
-Lines of a log share their timestamp down to the second most of the time, so both parts are remembered.
+Neighbouring lines mostly share their timestamp down to the second, so both parts are cached.
 """
 
 import re
@@ -29,7 +29,7 @@ class _Seconds(dict[str, float]):
 
 
 class _Tails(dict[str, float]):
-    """Seconds to add for what follows the second: `.250Z`, `+02:00`."""
+    """Seconds to add for the rest after the second: `.250Z`, `+02:00`."""
 
     def __missing__(self, text: str) -> float:
         match = _TAIL.fullmatch(text)
@@ -48,7 +48,7 @@ TAILS = _Tails()
 
 
 def timestamp(value: object) -> float | None:
-    """Unix seconds; None where the value is no time. Without a zone it is UTC."""
+    """Unix seconds; None if the value is not a time. Without a zone it is UTC."""
     if value is None or (type(value) is float and 0 < value < _LATEST):
         return value
     if type(value) is str:
@@ -60,7 +60,7 @@ def timestamp(value: object) -> float | None:
 
 
 def timestamps(values: Sequence[object]) -> set[float | None]:
-    """Those of many lines, equal ones once: lines often share theirs."""
+    """The distinct timestamps of many lines."""
     texts = set(map(type, values)) == {str}
     return set(map(timestamp, set(values) if texts else values))
 

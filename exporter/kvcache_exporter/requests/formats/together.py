@@ -1,4 +1,4 @@
-"""Together usage: three totals, from some models also the cached count beside them."""
+"""Together usage: three totals, for some models with the cached count beside them."""
 
 from kvcache_exporter.requests.formats.chat_usage import chat_format, chat_usage, from_provider, has_field
 

@@ -1,7 +1,7 @@
-"""TensorRT-LLM usage: OpenAI's shape, details only if the server was told to report them, blocks of 32.
+"""TensorRT-LLM usage: OpenAI's form, details only if the server is configured to report them, blocks of 32.
 
-Where one worker computes prompts and another generates, the reply is the second one's, and `ctx_usage` says
-what the first one found in its cache.
+With separate workers for prefill and decode the reply is of the decode worker, and `ctx_usage` has the cached
+count of the prefill worker.
 """
 
 from typing import Any

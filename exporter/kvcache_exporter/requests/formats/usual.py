@@ -1,4 +1,4 @@
-"""Rows of usual requests, a batch at a time: their fields as columns, no record made for each."""
+"""Turns a batch of usual requests into columns without making a record of each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ Counts = tuple[int | None, int | None, int | None, int | None, tuple[tuple[str, 
 
 
 class Counted(NamedTuple):
-    """Usage that an `unfold` puts together, for formats whose counts stand in no object of their own."""
+    """Usage assembled by an `unfold`, for formats without a usage object."""
 
     prompt: int | None
     cached: int | None
@@ -23,12 +23,12 @@ class Counted(NamedTuple):
 
 
 def as_counted(usage: Counted) -> Counts:
-    """The counts as `unfold` put them together."""
+    """The counts as `unfold` assembled them."""
     return usage
 
 
 Key = tuple[Any, Any, Any]
-"""Provider, model and group as a log has them."""
+"""Provider, model and group as written in the log."""
 
 
 def batches(
@@ -38,7 +38,7 @@ def batches(
     diagnosis: Callable[[Any], tuple[str, int] | None] | None,
     tiers: Callable[[Sequence[Any]], Sequence[str]] | None,
 ) -> list[RequestColumns] | None:
-    """Envelopes by key as columns; None if a count is refused, or if two keys may be one group."""
+    """Envelopes by key as columns; None if a count is invalid, or if two keys may be one group."""
     named = [labels(*key) for key in usual]
     plain = all(value is None or type(value) is str for key in usual for value in key)
     if not plain or len(set(named)) < len(named):
@@ -78,5 +78,5 @@ def _columns(
 
 
 def _seconds(values: Sequence[Any]) -> list[float | None]:
-    """Of milliseconds; those that logs nearly always have cost no call."""
+    """Converts milliseconds; the most common types need no function call."""
     return [v / 1e3 if type(v) is float and 0 <= v <= 1e9 else milliseconds(v) for v in values]

@@ -1,4 +1,4 @@
-"""vLLM usage: OpenAI's shape, cached counts only with --enable-prompt-tokens-details, blocks of 16 tokens.
+"""vLLM usage: OpenAI's form, cached counts only with --enable-prompt-tokens-details, blocks of 16 tokens.
 
 Details are null without the flag, and up to 0.23 also on a miss.
 """
@@ -30,7 +30,7 @@ class VllmMetrics(msgspec.Struct, gc=False):
 
     queue_time_ms: Any = None
     time_to_first_token_ms: Any = None
-    """From when the request was scheduled: the queue is not in it."""
+    """Measured from scheduling, so without the queue."""
     generation_time_ms: Any = None
 
 
@@ -51,7 +51,7 @@ def _unfold(row: VllmRow) -> VllmRow:
             ttft = queued + first
             measured(row, ttft, None if generating is None else ttft + generating)
     if row.object == "text_completion" and isinstance(row.usage, ChatUsage) and choices_of(row.choices) > 1:
-        # With several prompts in a request the cached count is that of the last one only.
+        # With several prompts in a request, the cached count is that of the last prompt only.
         row.usage.prompt_tokens_details = None
     return row
 

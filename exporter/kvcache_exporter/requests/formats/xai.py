@@ -1,4 +1,4 @@
-"""xAI usage: OpenAI's shape, or the names of its gRPC API; reasoning is not in `completion_tokens`."""
+"""xAI usage: OpenAI's form, or the names of its gRPC API; reasoning is not in `completion_tokens`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ def _counts(usage: XaiUsage) -> Counts:
     if reasoning is None and isinstance(details, OutputDetails):
         reasoning = details.reasoning_tokens
     if prompt is not None and output is not None and reasoning:
-        # Only the total tells that the reasoning comes on top: models differ in it.
+        # Models differ in whether reasoning is included; only the total shows it.
         output += reasoning if usage.total_tokens == prompt + output + reasoning else 0
     return prompt, cached, written, output, by_ttl
 
