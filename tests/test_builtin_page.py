@@ -207,7 +207,7 @@ def test_events_and_costs_stand_in_the_tables() -> None:
     assert "without a cache$0.0135$0.0135" in text
     assert "saved by the cache$0.00675 (50.0 %)$0.00675 (50.0 %)" in text
     assert "requests without a price11" in text
-    assert "a vllmm0 tokens/s50.0 %not reported0/s0.15 blocks/s" in text
+    assert "a vllmm0 tokens/s50.0 %\N{EN DASH}0/s0.15 blocks/s" in text
     assert "3 batches of KV events lost in the last hour" in text
     assert "a: 3 batches lost" in text
 

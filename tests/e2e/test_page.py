@@ -210,7 +210,7 @@ def test_a_history_of_seconds_has_times_of_day_on_its_axis(browser: Browser, tmp
 
 def test_without_javascript_the_tables_stand(browser: Browser, url: str) -> None:
     with opened(browser, url, java_script_enabled=False) as page:
-        assert page.locator("#hit tbody tr").count() == 6
+        assert page.locator("#hit tbody tr").count() == 8
         assert " %" in page.inner_text("#hit")
         assert page.locator("figure").first.is_hidden()
         assert page.locator("noscript meta").count() or page.locator("head meta[http-equiv=refresh]").count()

@@ -33,6 +33,11 @@ def by_requests(ratios: Ratios) -> str:
     return NOT_REPORTED if missing else percent(ratios.request_hit_ratio)
 
 
+def brief(text: str) -> str:
+    """For tables with many columns."""
+    return "\N{EN DASH}" if text == NOT_TOLD else text
+
+
 class Gap(Ratios, Protocol):
     """Hit rates with their difference."""
 

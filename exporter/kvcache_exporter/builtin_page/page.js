@@ -103,7 +103,7 @@
     used.forEach(([name, scale], place) => {
       const { text: write, label, ...rest } = scale;
       scales[name] = { ...rest, range: rest.range || (rest.distr ? decades : fromZero) };
-      axes.push({ scale: name, side: place ? 1 : 3, stroke: text, font, size: label ? 44 : 52, ticks: grid,
+      axes.push({ scale: name, side: place ? 1 : 3, stroke: text, font, size: label ? 44 : 58, ticks: grid,
         ...(label ? { label, labelFont: font, labelSize: 16, labelGap: 0 } : {}),
         ...(rest.distr ? { splits: powers, space: 16 } : {}), grid: place ? { show: false } : grid, values: (_, at) => at.map((v) => (v == null ? "" : write(v))) });
     });
@@ -130,7 +130,7 @@
       let chart = charts.get(name);
       if (chart && chart.labels !== labels) { chart.destroy(); charts.delete(name); chart = null; }
       if (!shown.length) {
-        host.innerHTML = '<p class="empty">no traffic</p>';
+        host.innerHTML = '<p class="empty">no values yet</p>';
       } else if (chart) {
         chart.setData(rows);
       } else {

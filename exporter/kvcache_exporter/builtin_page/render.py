@@ -18,6 +18,7 @@ _CHART_WINDOW = "5m"
 _DOWN_SHOWN = 10
 _FILTERS = (
     formats.at_most,
+    formats.brief,
     formats.by_requests,
     formats.clock,
     formats.count,

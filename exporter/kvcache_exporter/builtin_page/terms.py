@@ -8,6 +8,8 @@ TERMS = {
     "requests, by logs": "Requests with the outcome full / requests whose cached tokens are known.",
     "gap": "Hit rate by tokens less hit rate by requests, in percentage points (pp). If it is wide, a few "
     "long prompts are served from the cache while most requests still wait.",
+    "of prompt tokens": "How many the hit rate is of: without traffic there is none.",
+    "of requests": "Those whose cached tokens are known.",
     "basis": "What engines count: prompt tokens once for each request (prompt, and computed in vLLM 0.13 "
     "to 0.15), or lookups, which short memory inflates: those cannot be compared.",
     "outcomes": "full: nearly all of the prompt came from the cache; partial: some of it; miss: nothing; "

@@ -139,6 +139,8 @@ class DataQuality:
     """What makes the other figures doubtful."""
 
     targets: int
+    not_asked: int
+    """Targets that are new, and are asked within `scrape.interval`."""
     down: Listed[DownTarget]
     anomalies: list[Anomaly]
     incomplete_targets: int

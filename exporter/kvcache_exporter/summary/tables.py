@@ -150,13 +150,14 @@ def data_quality(
 ) -> schema.DataQuality:
     totals = {reason: sum(view.collector.anomalies[reason] for view in views) for reason in c.ANOMALY_REASONS}
     down = [
-        schema.DownTarget(target=view.name, error=view.collector.last_error or "not scraped yet")
+        schema.DownTarget(target=view.name, error=view.collector.last_error)
         for view in views
-        if not view.up
+        if not view.up and view.collector.last_error
     ]
     families = _families(views)
     return schema.DataQuality(
         targets=len(views),
+        not_asked=sum(not view.up and not view.collector.last_error for view in views),
         down=listed(down),
         anomalies=anomaly_counts(FLEET, gains, totals),
         incomplete_targets=sum(each.targets for each in families),
