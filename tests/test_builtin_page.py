@@ -258,6 +258,27 @@ def test_the_first_target_without_a_page_is_named_at_the_top() -> None:
     assert "3 of 3 targets without a usable page: a and 2 more." in tables(page(watched.summary()))
 
 
+def test_what_nobody_answers_or_takes_two_pages_is_told_from_what_no_engine_counts() -> None:
+    watched = Watched()
+    collector = watched.collector("a")
+    collector.page(vllm_page(0, 0), BEGAN)
+    watched.tick(BEGAN)
+    assert "preemptionsnot yetnot yetnot yet" in tables(page(watched.summary()))
+    collector.page(vllm_page(10, 5), BEGAN + 10)
+    watched.tick(BEGAN + 10)
+    text = tables(page(watched.summary()))
+    assert "preemptions0/s0/s0/s" in text
+    assert "evicted tokensnot reportednot reportednot reported" in text
+    assert "1 of 1 replicas answers" in text
+    collector.failed(ScrapeError("connection", "refused"))
+    watched.tick(BEGAN + 20)
+    text = tables(page(watched.summary()))
+    assert "0 of 1 replicas answer" in text
+    assert "tokens, by enginesno answerno answerno answer" in text
+    assert "preemptionsno answerno answerno answer" in text
+    assert "no replica answers" in text
+
+
 def test_a_shard_says_that_it_shows_its_share_only() -> None:
     summary = Watched().summary()
     assert "only this exporter's share" not in Parsed(page(summary)).text

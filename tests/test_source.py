@@ -67,6 +67,24 @@ def test_a_new_process_publishes_the_committed_counters_before_it_reads(tmp_path
     store.close()
 
 
+def test_windows_hold_the_lines_of_the_first_poll_and_not_those_of_the_process_before(tmp_path: Path) -> None:
+    """As do the outcomes and costs of the summary: the rates next to them are of the same requests."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINE * 3)
+    store = StateStore(tmp_path / "state.sqlite")
+    first = source(path, store)
+    first.poll(0.0)
+    first.poll(1.0)
+    assert [found.known for found in first.ledger.recent["5m"].values()] == [3]
+    path.write_bytes(path.read_bytes() + LINE * 2)
+    second = source(path, store)
+    second.poll(2.0)
+    second.poll(3.0)
+    assert [found.known for found in second.ledger.recent["5m"].values()] == [2]
+    assert sum(totals.outcomes["miss"] for totals in second.ledger.models.values()) == 2
+    store.close()
+
+
 def test_half_read_records_survive_a_restart(tmp_path: Path) -> None:
     """An Anthropic stream whose start was read before the restart and whose end after it is one request."""
     path = tmp_path / "a.jsonl"

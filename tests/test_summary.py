@@ -125,7 +125,7 @@ def test_tokens_are_added_up_and_then_divided() -> None:
     fleet = summary.fleet.engines
     assert fleet is not None
     window = fleet.windows["1m"]
-    assert (window.token_hit_ratio, window.prompt_tokens) == (0.18, 10_000)
+    assert (window.seconds, window.token_hit_ratio, window.prompt_tokens) == (60, 0.18, 10_000)
     assert (fleet.targets, fleet.targets_up, fleet.usage_ratio, fleet.waiting_requests) == (4, 3, 0.9, 7)
     assert window.preemptions_per_second == pytest.approx(3 / 60)
     assert window.evicted_tokens_per_second is None
@@ -170,6 +170,28 @@ def test_a_target_that_is_down_is_told_with_its_error() -> None:
     assert (quality.targets, quality.down.total) == (4, 1)
     assert quality.down.shown == [schema.DownTarget(target="c", error="connection: refused")]
     assert quality.discovery_problems.shown == ["dns: no such name"]
+
+
+def test_a_target_that_was_not_asked_yet_is_not_down() -> None:
+    watched = two_replicas()
+    watched.collector("new")
+    quality = watched.summary().data_quality
+    assert (quality.targets, quality.not_asked, quality.down.total) == (5, 1, 1)
+
+
+def test_the_history_ends_with_the_figures_beside_it() -> None:
+    watched = two_replicas()
+    watched.collector("a").page(vllm_page(2000, 1900), BEGAN + 70)
+    watched.now = BEGAN + 72
+    summary = watched.summary()
+    assert summary.fleet.engines is not None
+    assert summary.history.at == [BEGAN, BEGAN + 60, BEGAN + 72]
+    assert summary.history.token_hit_ratio[1:] == [
+        0.18,
+        pytest.approx(summary.fleet.engines.windows["1m"].token_hit_ratio, rel=1e-4),
+    ]
+    watched.tick(BEGAN + 75)
+    assert watched.summary().history.at == [BEGAN, BEGAN + 60, BEGAN + 75]
 
 
 def test_a_key_with_more_cached_than_prompt_tokens_is_left_out_and_makes_the_model_suspect() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from math import floor, log10
 from typing import Protocol
 
-from kvcache_exporter.summary.figures import Cost, EventWindow
+from kvcache_exporter.summary.figures import Cost, Engines, EventWindow
 from kvcache_exporter.summary.schema import Replica
 
 NO_TRAFFIC = "no traffic"
@@ -52,6 +52,14 @@ def gap(ratios: Gap) -> str:
 def points(value: float) -> str:
     """A difference of two ratios, in percentage points."""
     return f"{100 * value:+.1f} pp"
+
+
+def absent(engines: Engines) -> str:
+    """Why there are no figures of any; empty if there may be."""
+    if not engines.targets_up:
+        return "no answer"
+    # Rates take two pages.
+    return "" if engines.windows["1m"].seconds is not None else "not yet"
 
 
 def usage(value: float | None) -> str:

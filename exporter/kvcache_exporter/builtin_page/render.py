@@ -17,6 +17,7 @@ _DOCS = "https://github.com/kvcache-exporter/kvcache-exporter/blob/main"
 _CHART_WINDOW = "5m"
 _DOWN_SHOWN = 10
 _FILTERS = (
+    formats.absent,
     formats.at_most,
     formats.brief,
     formats.by_requests,

@@ -40,6 +40,6 @@ TERMS = {
     "recovered": "Hit rate as a share of the one at which the replica counts as warm.",
     "warm after": "How long it was cold.",
     "excess": "Prompt tokens computed beyond what the model's common hit rate would have left; below zero "
-    "the replica does better than the others. One replica alone has none.",
+    "the replica does better than the others. A lone replica has 0.",
     "computed tokens": "Prompt tokens that the cache did not hold.",
 }

@@ -82,6 +82,7 @@ class Ledger:
         self.now = float("inf")
         """Unix seconds; timestamps in the future do not count as the newest record."""
         self._history = History(max(c.WINDOWS.values()))
+        self._begun = False
 
     def add(self, entries: Iterable[Entry | RequestColumns]) -> None:
         """Count decoded entries; each record in exactly one tally."""
@@ -196,8 +197,14 @@ class Ledger:
         self._keep(group)
         self.tallies[group] = msgspec.msgpack.decode(data, type=Tally)
 
+    def begin(self, now: float) -> None:
+        """Count in the windows all that is added from now on; without it, from the first `tick` on."""
+        if not self._begun:
+            self.tick(now)
+
     def tick(self, now: float) -> None:
         """Add the present counts to the history that windows are made from."""
+        self._begun = True
         pairs: list[tuple[int, float]] = []
         for group, tally in self.tallies.items():
             full, known = tally.hits

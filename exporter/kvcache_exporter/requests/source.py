@@ -52,6 +52,7 @@ class LogSource:
     def poll(self, now: float) -> bool:
         """Read new lines, at most about 16 MiB; True if there may be more. `now` is Unix seconds."""
         size, self.ledger.now = 0, now
+        self.ledger.begin(now)
         for chunk in self._follower.poll(_COMMIT_BYTES):
             self._books.add(chunk.file_key, chunk.lines, now, finished=chunk.finished)
             if chunk.too_long:

@@ -28,6 +28,8 @@ class Latency:
 class EngineWindow:
     """From engines' own counters, as on /metrics, added up and then divided."""
 
+    seconds: float | None
+    """Real length of the longest of the targets' windows; null until a target gave its second page."""
     token_hit_ratio: float | None
     request_hit_ratio: float | None
     gap: float | None

@@ -92,7 +92,7 @@ class Recorder:
                 exporter=exporter,
                 fleet=scope(FLEET, parts.get(FLEET, Parts()), self._gains),
                 models=tables.listed(scopes, len(scopes)),
-                history=self._history(model),
+                history=self._history(now, model, parts.get(model, Parts())),
                 cold=tables.cold(views, now),
                 replicas=tables.replicas(views, b.evictions_of_targets(blocks, self._gains, tables.WINDOW)),
                 groups=tables.groups(ledgers),
@@ -191,8 +191,9 @@ class Recorder:
         state = self._gains.distribution(_TRAIL_WINDOW, model, "request", outcome)
         return None if state is None or (found := quantile(state, 0.95)) == float("inf") else found
 
-    def _history(self, model: Model) -> schema.History:
-        trail = self._trails.get(model, Trail(len(schema.COLUMNS)))
+    def _history(self, now: float, model: Model, parts: Parts) -> schema.History:
+        """Up to the present, whose figures stand beside it."""
+        trail = self._trails.get(model, Trail(len(schema.COLUMNS))).until(now, self._figures(model, parts))
         columns = dict(zip(schema.COLUMNS, trail.columns(), strict=True))
         return schema.History(model_name=model, at=trail.at, **columns)
 

@@ -123,6 +123,7 @@ def engine_window(parts: Parts, window: str) -> figures.EngineWindow:
     found = [one for part in parts.models for one in part.increases.get(window, ())]
     summary = summary_of(found)
     return figures.EngineWindow(
+        seconds=max((one.seconds for one in found), default=None),
         **summary._asdict(),
         gap=_gap(summary.token_hit_ratio, summary.request_hit_ratio),
         prompt_tokens=token_totals(found)[1],

@@ -27,6 +27,13 @@ class Trail:
         if len(self._rows) > 2 * RESOLUTION:
             self._rows = thinned(self._rows, LONGEST / RESOLUTION)
 
+    def until(self, now: float, values: Sequence[float | None]) -> "Trail":
+        """The same with the present as its last row."""
+        shown = Trail(self._width)
+        shown._rows = [row for row in self._rows if row[0] < now]
+        shown.add(now, values)
+        return shown
+
     @property
     def at(self) -> list[float]:
         return [round(at, 1) for at, _ in self._rows]

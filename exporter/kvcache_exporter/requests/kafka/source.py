@@ -85,6 +85,7 @@ class KafkaSource:
         while not self._stop.is_set():
             try:
                 self._journal.load()
+                self.ledger.begin(time.time())
                 self._publish()
                 self._read()
             except RejoinError as reason:

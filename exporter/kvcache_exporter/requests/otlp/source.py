@@ -101,6 +101,7 @@ class OtlpSource:
 
         After a StateError the sender repeats it: nothing is lost, and nothing is counted twice.
         """
+        self.ledger.begin(now)
         counted = self._received.items
         counted[export.signal] = counted.get(export.signal, 0) + export.items
         self.ledger.health.lines += export.items
