@@ -172,11 +172,11 @@ def test_a_target_that_is_down_is_told_with_its_error() -> None:
     assert quality.discovery_problems.shown == ["dns: no such name"]
 
 
-def test_a_target_that_was_not_asked_yet_is_not_down() -> None:
+def test_a_target_that_was_not_scraped_yet_is_not_down() -> None:
     watched = two_replicas()
     watched.collector("new")
     quality = watched.summary().data_quality
-    assert (quality.targets, quality.not_asked, quality.down.total) == (5, 1, 1)
+    assert (quality.targets, quality.not_scraped, quality.down.total) == (5, 1, 1)
 
 
 def test_the_history_ends_with_the_figures_beside_it() -> None:

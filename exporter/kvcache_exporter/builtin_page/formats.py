@@ -35,7 +35,7 @@ def by_requests(ratios: Ratios) -> str:
 
 def brief(text: str) -> str:
     """For tables with many columns."""
-    return "\N{EN DASH}" if text == NOT_TOLD else text
+    return "\N{EN DASH}" if text == NOT_REPORTED else text
 
 
 class Gap(Ratios, Protocol):

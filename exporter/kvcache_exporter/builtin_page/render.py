@@ -91,7 +91,7 @@ def _environment() -> Environment:
         "down_shown": _DOWN_SHOWN,
         "terms": TERMS,
         "no_traffic": formats.NO_TRAFFIC,
-        "not_told": formats.NOT_REPORTED,
+        "not_reported": formats.NOT_REPORTED,
         "no_values": (formats.NO_TRAFFIC, formats.NOT_REPORTED, formats.NO_PRICE),
     }
     return environment

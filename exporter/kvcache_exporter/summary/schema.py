@@ -139,8 +139,8 @@ class DataQuality:
     """What makes the other figures doubtful."""
 
     targets: int
-    not_asked: int
-    """Targets that are new, and are asked within `scrape.interval`."""
+    not_scraped: int
+    """New targets, which are scraped within `scrape.interval`."""
     down: Listed[DownTarget]
     anomalies: list[Anomaly]
     incomplete_targets: int

@@ -157,7 +157,7 @@ def data_quality(
     families = _families(views)
     return schema.DataQuality(
         targets=len(views),
-        not_asked=sum(not view.up and not view.collector.last_error for view in views),
+        not_scraped=sum(not view.up and not view.collector.last_error for view in views),
         down=listed(down),
         anomalies=anomaly_counts(FLEET, gains, totals),
         incomplete_targets=sum(each.targets for each in families),
