@@ -12,7 +12,7 @@ from kvcache_exporter import catalogue as c
 from kvcache_exporter.app import App
 from kvcache_exporter.cli import main
 from kvcache_exporter.errors import ConfigError, RecordError
-from kvcache_exporter.model import RequestRecord
+from kvcache_exporter.model import RequestColumns, RequestRecord
 from kvcache_exporter.requests.bands import Bands
 from kvcache_exporter.requests.formats import FORMATS, get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions, Entry
@@ -38,6 +38,9 @@ def line(**more: object) -> bytes:
         ("{nowhere}/{neither}", ""),
         ("nowhere", ""),
         ("{metadata.shards}-{team}", "3-search"),
+        ("tags", "nightly,x"),
+        ("{team}: {tags}", "search: nightly,x"),
+        ("empty", ""),
     ],
 )
 def test_a_group_is_a_field_or_a_template_of_fields(group_by: str, expected: str) -> None:
@@ -46,11 +49,15 @@ def test_a_group_is_a_field_or_a_template_of_fields(group_by: str, expected: str
         team="search",
         metadata={"route": "chat", "shards": 3},
         headers={"x-tenant": "acme"},
-        tags=["nightly", "x"],
+        tags=["nightly", "x", {"a": 1}],
+        empty=[],
     )
     (record,) = decoder.decode([entry])
     assert isinstance(record, RequestRecord)
     assert record.group == expected
+    (columns,) = decoder.columns([entry])
+    assert isinstance(columns, RequestColumns)
+    assert columns.group == expected
 
 
 @pytest.mark.parametrize("name", sorted(form.name for form in FORMATS if form.name not in {"auto", "custom"}))
@@ -120,6 +127,15 @@ def test_bands_split_groups_of_the_exporter_and_of_a_report(
     app.stop()
     assert main(["report", str(log), "--length-bands", "1024,8192", "--json"]) == 0
     assert [g["group"] for g in json.loads(capsys.readouterr().out)["groups"]] == ["chat 1025-8192"]
+
+
+def test_a_field_that_no_entry_has_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "usage.jsonl"
+    log.write_bytes(line(team="search") + b"\n")
+    assert main(["report", str(log), "--group-by", "tema"]) == 0
+    assert "--group-by tema: no entry has such a field" in capsys.readouterr().err
+    assert main(["report", str(log), "--group-by", "team"]) == 0
+    assert "no entry" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bands", ["8192,1024", "a", "1024,", "5,5"])

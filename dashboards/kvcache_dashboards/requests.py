@@ -8,12 +8,12 @@ from kvcache_dashboards import model_tables, money
 from kvcache_dashboards import style as s
 from kvcache_dashboards.mappers import Board, Placed, Row
 from kvcache_dashboards.options import Options
-from kvcache_dashboards.queries import Scope, or_zero, ratio, total
+from kvcache_dashboards.queries import Scope, or_zero, ratio, top, total
 from kvcache_dashboards.style import Query
 from kvcache_exporter import catalogue as c
 
 UID = "kvcache-requests"
-_WORST = 25
+_LINES = 10
 
 
 def board(options: Options) -> Board:
@@ -49,6 +49,7 @@ def board(options: Options) -> Board:
             Row("Whose prompts miss?", (
                 Placed(model_tables.prompt_groups(q), 14, 10),
                 Placed(model_tables.log_models(q), 10, 10),
+                Placed(waiting_of_groups(q), 24, 8),
                 Placed(diagnosed(q), 12, 7),
                 Placed(diagnosed_tokens(q), 12, 7),
             )),
@@ -202,6 +203,19 @@ def waiting_of_misses(q: Scope) -> heatmap.Panel:
         q.buckets(c.REQUEST_TTFT, outcome="miss"),
         no_value="No misses with a time to first token",
     )
+
+
+def waiting_of_groups(q: Scope) -> timeseries.Panel:
+    slowest = top(_LINES, q.quantile(0.95, c.REQUEST_TTFT, ("outcome", "group")))
+    panel = s.timeseries_panel(
+        "Time to first token, p95, by prompt group and outcome",
+        f"The {_LINES} longest. Misses of one group far above all else are the scenario whose prompts the "
+        "cache does not hold, while the average looks fine.",
+        s.SECONDS,
+        Query(slowest, "{{group}} {{outcome}}"),
+        no_value="No log with times to first token",
+    )
+    return s.over_decades(panel)
 
 
 _NO_DIAGNOSIS = "No provider says why"

@@ -113,6 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
                 report.add(entries)
     if not report.totals.requests and not report.totals.aggregates:
         raise KVCacheError(_nothing(arguments, report))
+    if arguments.group_by and report.groups.keys() == {""}:
+        print(f"--group-by {arguments.group_by}: no entry has such a field", file=sys.stderr)
     if arguments.json:
         print(json.dumps(report.as_json(), indent=2))
     else:

@@ -25,8 +25,8 @@ class Template:
     def fill(self, value: Callable[[str], Any]) -> Any:
         """`value` returns a field's value or None. A missing field among others shows as `-`."""
         if self._plain:
-            return value(self.fields[0])
-        values = [label(value(field)) for field in self.fields]
+            return _joined(value(self.fields[0]))
+        values = [label(_joined(value(field))) for field in self.fields]
         if not any(values):
             return None
         parts = zip((found or _ABSENT for found in values), self._texts[1:], strict=True)
@@ -39,7 +39,14 @@ def group_reader(group_by: str) -> GroupReader | None:
         return None
     template = Template(group_by)
     paths = Paths(dict.fromkeys(template.fields))
-    return paths.first if "{" not in group_by else lambda line: template.fill(paths.read(line).get)
+    if "{" in group_by:
+        return lambda line: template.fill(paths.read(line).get)
+    return lambda line: _joined(paths.first(line))
+
+
+def _joined(value: Any) -> Any:
+    """A list of tags as one text."""
+    return value if type(value) is not list else ",".join(filter(None, map(label, value)))
 
 
 def template_problem(group_by: str) -> str | None:
