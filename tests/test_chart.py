@@ -108,7 +108,7 @@ def test_rendering_twice_gives_the_same() -> None:
         assert render(values_of(path)) == ALL[path.stem]
 
 
-def test_resources_are_told_apart_and_named_within_63_characters() -> None:
+def test_resources_are_uniquely_named_and_named_within_63_characters() -> None:
     for release in ("kvcache-exporter", "r" * 53):
         for path in VALUES_FILES:
             manifests = render(values_of(path), name=release)

@@ -55,7 +55,7 @@ def test_each_value_lands_where_the_generator_puts_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda a: a.name)
-def test_values_of_an_alert_are_told_apart(alert: Any) -> None:
+def test_values_of_an_alert_are_uniquely_named(alert: Any) -> None:
     """Every parameter its own value."""
     numbers = {p.name: f"0.{n}" for n, p in enumerate(alert.parameters, 101)}
     own_values = {p.name: CHANGED[p.kind] for p in alert.parameters if p.kind in ("edge", "severity")}

@@ -112,7 +112,7 @@ def test_failed_requests() -> None:
     [
         ({}, "fields.prompt_tokens: give the dotted path"),
         ({"prompt_tokens": "a", "promt": "b"}, "unknown field 'promt': use prompt_tokens"),
-        ({"prompt_tokens": "a", "granule": "many"}, "fields.granule: 'many' is no number of tokens"),
+        ({"prompt_tokens": "a", "granule": "many"}, "fields.granule: 'many' is not a number of tokens"),
         ({"prompt_tokens": "a", "prompt_includes_cached": "yes"}, 'write "true" or "false"'),
     ],
 )

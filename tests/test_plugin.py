@@ -180,7 +180,7 @@ def test_counts_that_cannot_be_are_unknown(prompt: Any, cached: int, outcome: st
     }
 
 
-def test_ranks_of_one_process_are_told_apart(load: Load) -> None:
+def test_ranks_of_one_process_are_uniquely_named(load: Load) -> None:
     model, plugin = new_model(), load()
     for rank in (0, 1):
         record(plugin(shapes.config(model), rank), *[finished(shapes.NEWEST, 640, 0)] * (rank + 1))

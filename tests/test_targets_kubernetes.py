@@ -107,7 +107,7 @@ def test_ready_pods_of_the_namespace_and_the_selector_are_targets(api: Kubernete
         (("a", "b", "a"), ["a/p", "b/p"]),
     ],
 )
-def test_pods_with_one_address_in_several_namespaces_are_told_apart(
+def test_pods_with_one_address_in_several_namespaces_are_uniquely_named(
     api: KubernetesApi, tmp_path: Path, namespaces: tuple[str, ...], expected: list[str]
 ) -> None:
     for namespace in "abc":

@@ -1,1 +1,1 @@
-"""The four questions answered over the whole fleet: what `/api/v1/summary` and the built-in page show."""
+"""The summary of the whole fleet, which `/api/v1/summary` and the built-in page show."""

@@ -1,4 +1,4 @@
-"""One source of KV events as the summary sees it, and figures of the blocks that several count."""
+"""Block counts of KV event sources, and the summary's figures from them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from kvcache_exporter.summary.gains import FLEET, Gains, Model, Series
 
 
 class Source(Protocol):
-    """A source of KV events that runs."""
+    """A running source of KV events."""
 
     @property
     def options(self) -> EventOptions: ...
@@ -29,22 +29,22 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Blocks:
-    """What one source has published, its ranks together."""
+    """The counts of one source, over all ranks."""
 
     source: Source
     model: str | None = None
-    """That of its engine; None while it is not known."""
+    """The model of its engine; None while unknown."""
     stored: Counter[str] = field(default_factory=Counter)
-    """By tier, as are the next two; in blocks."""
+    """In blocks by tier, like the next two."""
     evicted: Counter[str] = field(default_factory=Counter)
     resident: dict[str, int] = field(default_factory=dict)
-    """Empty until anything was heard."""
+    """Empty until an event was received."""
     rewarmed: float = 0.0
     lost: float = 0.0
-    """Batches."""
+    """In batches."""
     unreadable: float = 0.0
     followed: float = 1.0
-    """Smallest share of hashes that a rank follows."""
+    """The smallest share of block hashes that any rank follows."""
 
     @property
     def target(self) -> str:
@@ -56,13 +56,13 @@ class Blocks:
 
     @property
     def counts(self) -> list[float]:
-        """In the order in which `_window` takes them apart."""
+        """The counts in the order that `_window` expects."""
         tiers = [counted[tier] for counted in (self.stored, self.evicted) for tier in c.TIERS]
         return [*map(float, tiers), self.rewarmed, self.lost]
 
 
 def blocks_of(source: Source, models: Iterable[str]) -> Blocks:
-    """`models` are those of the scraped target of the same name; one only is certainly that of the events."""
+    """`models` are those of the scraped target of the same name; only a single one identifies the model."""
     found = Blocks(source, source.options.model_name or None)
     served = list(models)
     if found.model is None and len(served) == 1:
@@ -74,7 +74,7 @@ def blocks_of(source: Source, models: Iterable[str]) -> Blocks:
 
 
 def _read(found: Blocks, metric: c.Metric, label: str, value: float) -> None:
-    """`label` is the metric's own, where it has one."""
+    """`label` is the metric's own label value, if it has one."""
     if metric is c.STORED_BLOCKS:
         found.stored[label] += int(value)
     elif metric is c.EVICTED_BLOCKS:
@@ -96,7 +96,7 @@ def series_of(model: Model) -> Series:
 
 
 def evictions_of(target: str) -> Series:
-    """Blocks evicted from one target's device."""
+    """Blocks evicted from the device tier of one target."""
     return Series(FLEET, "evictions", target)
 
 
@@ -116,7 +116,7 @@ def events(found: Sequence[Blocks], model: Model, gains: Gains) -> figures.Event
 
 
 def event_window(gains: Gains, window: str, series: Series | None) -> figures.EventWindow:
-    """Without a series nothing was heard."""
+    """Without a series no event was received."""
     counts = gains.counts(window, series) if series else None
     seconds = gains.seconds(window)
     if counts is None or seconds is None:
@@ -140,19 +140,19 @@ def event_window(gains: Gains, window: str, series: Series | None) -> figures.Ev
 
 
 def _by_tier(counts: Sequence[float], seconds: float) -> dict[str, float]:
-    """The device always, another tier if there was anything."""
+    """Always with the device tier; with another tier only if it has any count."""
     return {
         tier: count / seconds for tier, count in zip(c.TIERS, counts, strict=True) if count or tier == DEVICE
     }
 
 
 def evictions(window: figures.EventWindow) -> float | None:
-    """From the device, blocks a second."""
+    """Blocks per second from the device tier."""
     return window.evicted_blocks_per_second.get(DEVICE)
 
 
 def evictions_of_targets(found: Iterable[Blocks], gains: Gains, window: str) -> Mapping[str, float]:
-    """From the device, blocks a second, by target; those not heard of are left out."""
+    """Blocks per second from the device tier, by target; without targets that sent no event."""
     seconds = gains.seconds(window)
     return {
         each.target: counts[0] / seconds

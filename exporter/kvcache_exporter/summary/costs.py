@@ -1,4 +1,4 @@
-"""What requests cost, and what the cache saved of it, over windows."""
+"""Costs of requests and savings by the cache, over windows."""
 
 from kvcache_exporter.requests.tally import Money
 from kvcache_exporter.summary import figures
@@ -10,12 +10,12 @@ def series_of(model: Model) -> Series:
 
 
 def counts_of(money: Money) -> tuple[float, ...]:
-    """In the order in which `costs` takes them."""
+    """The counts in the order that `costs` expects."""
     return money.priced, money.unpriced, money.cost, money.without_cache
 
 
 def costs(gains: Gains, model: Model) -> dict[str, figures.Cost] | None:
-    """None if nothing was ever priced, or looked up in vain."""
+    """None if no request was ever looked up in a price table."""
     found = {window: gains.counts(window, series_of(model)) for window in SUMMED_WINDOWS}
     priced = {window: _cost(*counts) for window, counts in found.items() if counts is not None}
     return priced or None
@@ -34,5 +34,5 @@ def _cost(priced: float, unpriced: float, cost: float, without_cache: float) -> 
 
 
 def _share(saved: float, whole: float) -> float | None:
-    """May be below zero, other than a ratio of parts."""
+    """A ratio that may be negative."""
     return saved / whole if whole > 0 else None

@@ -1,4 +1,4 @@
-"""The part of the summary's document that is the same for every model and for all together."""
+"""The part of the summary that is the same for each model and for the fleet."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """How often a time to first token was seen in a window."""
+    """The distribution of the time to first token in a window."""
 
     count: int
     edges_seconds: list[float]
@@ -26,16 +26,16 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineWindow:
-    """From engines' own counters, as on /metrics, added up and then divided."""
+    """Values from the engines' own counters, as on /metrics; ratios are quotients of sums."""
 
     seconds: float | None
     """Real length of the longest of the targets' windows; null until a target gave its second page."""
     token_hit_ratio: float | None
     request_hit_ratio: float | None
     gap: float | None
-    """Token-weighted less request-weighted."""
+    """Token-weighted minus request-weighted hit rate."""
     prompt_tokens: float
-    """Those that token_hit_ratio is made of."""
+    """Denominator of token_hit_ratio."""
     preemptions_per_second: float | None
     evicted_tokens_per_second: float | None
     prefill_seconds_per_1k_tokens: float | None
@@ -43,18 +43,18 @@ class EngineWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
-    """What the scraped targets of one model, or of all, say together."""
+    """The scraped targets of one model or of the fleet, taken together."""
 
     targets: int
     targets_up: int
     targets_cold: int
     hit_basis: list[str]
     suspect: list[str]
-    """Why the ratios may be wrong: `lookup_basis`, or anomalies of the last hour by reason."""
+    """Why the ratios may be wrong: `lookup_basis`, or the reasons of anomalies in the last hour."""
     request_hit_threshold_tokens: float | None
-    """Most tokens that a request computed which counts as a hit here; the largest of all targets."""
+    """A request that computes at most this many tokens counts as a hit; the largest value of all targets."""
     usage_ratio: float | None
-    """Of the fullest cache."""
+    """Usage of the fullest cache."""
     running_requests: float | None
     waiting_requests: float | None
     windows: dict[str, EngineWindow]
@@ -64,34 +64,34 @@ class Engines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestWindow:
-    """From request records, as on /metrics."""
+    """Values from request records, as on /metrics."""
 
     token_hit_ratio: float | None
     request_hit_ratio: float | None
     gap: float | None
     requests: float
-    """Those whose cached tokens are known."""
+    """Requests whose cached tokens are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """By the configured price table, in US dollars; null if no request of the window has a price."""
+    """Costs by the configured price table, in US dollars; null if no request of the window has a price."""
 
     cost_usd: float | None
     cost_without_cache_usd: float | None
-    """Of the same requests, had nothing been read from or written to a cache."""
+    """Cost of the same requests without cache reads and writes."""
     savings_usd: float | None
-    """Below zero where writes were paid for and not read back."""
+    """Negative if writes were paid for and not read back."""
     savings_ratio: float | None
-    """Savings by the cost without a cache."""
+    """Savings divided by the cost without a cache."""
     priced_requests: int
     unpriced_requests: int
-    """In no cost: the table lacks their model, or the log does not say what was billed."""
+    """Requests in none of the costs: their model is not in the table, or the log lacks what was billed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """What the logs of one model, or of all, say together."""
+    """The request records of one model or of the fleet, taken together."""
 
     sources: list[str]
     windows: dict[str, RequestWindow]
@@ -105,35 +105,35 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventWindow:
-    """From KV events, of all engines that publish them together; null and empty if none was heard."""
+    """Values from the KV events of all engines that publish them; null and empty if none was received."""
 
     stored_blocks_per_second: dict[str, float]
-    """By tier, as is the next; a tier other than the device only if there was anything."""
+    """By tier, like the next; a tier other than the device only if it has any count."""
     evicted_blocks_per_second: dict[str, float]
     rewarmed_blocks_per_second: float | None
-    """Stored on the device after they had been evicted from it."""
+    """Blocks stored on the device again after they had been evicted from it."""
     rewarmed_ratio: float | None
-    """Of the blocks stored on the device; null if none was."""
+    """Share of the blocks stored on the device; null if none was."""
     lost_batches: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """What the KV events of one model's engines, or of all, say together."""
+    """The KV events of one model's engines or of the fleet, taken together."""
 
     sources: int
     sources_heard: int
-    """Those that published anything since the exporter began to listen."""
+    """Sources with at least one event since the exporter began to listen."""
     resident_blocks: dict[str, int]
     """By tier."""
     followed_ratio: float | None
-    """Smallest share of block hashes followed; below 1, resident and re-warmed blocks are estimates."""
+    """The smallest share of block hashes followed; below 1, resident and re-warmed blocks are estimates."""
     windows: dict[str, EventWindow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """One model, or all; null where there is no engine, no log or no source of KV events of it."""
+    """One model or the fleet; parts without an engine, a log or a source of KV events are null."""
 
     model_name: str | None
     engines: Engines | None

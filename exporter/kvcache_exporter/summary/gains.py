@@ -1,4 +1,4 @@
-"""Counts that /metrics leaves to Prometheus, over windows and in bounded memory."""
+"""Increases over windows, in bounded memory, of counters for which /metrics relies on Prometheus."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -13,21 +13,21 @@ from kvcache_exporter.windows import History, Span, Terms
 FLEET = None
 OTHER = "other"
 MOST_MODELS = 32
-"""Models with figures of their own; the requests of further ones go to `other`."""
+"""Models with separate figures; requests of further models count as `other`."""
 MOST_EDGES = 64
 _MOST_LAYOUTS = 2
-"""Sets of edges by which one series' histograms are kept apart."""
+"""Different sets of bucket edges that are kept for one series."""
 RESOLUTION = 120
 _LONGEST = max(c.WINDOWS.values())
 SUMMED_WINDOWS = ("5m", "1h")
-"""Long enough for distributions and for sums."""
+"""Length of the longest vector: counts by bucket, and the sum."""
 
 Model = str | None
-"""A model_name, or None for all together."""
+"""A model_name, or None for the fleet."""
 
 
 class Series(NamedTuple):
-    """What a vector counts; a histogram's edges belong to it."""
+    """The identity of a vector, including a histogram's edges."""
 
     model: Model
     kind: str
@@ -36,7 +36,7 @@ class Series(NamedTuple):
 
 
 class Vector:
-    """What a series gained since the exporter started; `columns` are those of the history."""
+    """The increase of a series since the exporter started; `columns` are its columns in the history."""
 
     def __init__(self, number: int, length: int) -> None:
         self.gained = [0.0] * length
@@ -44,11 +44,11 @@ class Vector:
 
 
 class Gains:
-    """Takes in cumulative vectors of many sources and adds up, by series, what they gain."""
+    """Adds up, by series, the increases of cumulative vectors from many sources."""
 
     def __init__(self, now: float) -> None:
         self._history = History(_LONGEST, RESOLUTION)
-        # An empty row first: what appears later is counted from zero.
+        # An empty first row: what appears later is counted from zero.
         self._history.add(now, ())
         self._last: dict[Hashable, tuple[float, tuple[float, ...]]] = {}
         self._vectors: dict[Series, Vector] = {}
@@ -57,7 +57,7 @@ class Gains:
     def feed(
         self, now: float, source: Hashable, series: Series, values: Iterable[float], *, known: bool
     ) -> None:
-        """`values` of a source not met before count from zero if it is `known` to have begun since."""
+        """Feed cumulative `values`; a new source counts from zero if `known` to have started since."""
         new = tuple(values)
         _, before = self._last.get((source, series), (0.0, None if known else new))
         if before is None or any(value < old for value, old in zip(new, before, strict=True)):
@@ -69,7 +69,7 @@ class Gains:
                 gained[place] += value - old
 
     def commit(self, now: float) -> None:
-        """Mark a moment in the windows, and forget sources that have been silent for longer than those."""
+        """End a step of the windows, and forget sources that have been silent for longer than any window."""
         column = self._history.column
         pairs = [
             (column(name), value)
@@ -80,17 +80,17 @@ class Gains:
         self._last = {key: held for key, held in self._last.items() if held[0] > now - _LONGEST}
 
     def counts(self, window: str, series: Series) -> list[float] | None:
-        """What a series gained in a window; None where there is nothing of it."""
+        """The increase of a series in a window; None if there is no such series."""
         span, vector = self._history.span(c.WINDOWS[window]), self._vectors.get(series)
         return None if span is None or vector is None else self._increases(span, vector)
 
     def seconds(self, window: str) -> float | None:
-        """Real length of a window; None where there is none yet."""
+        """Actual length of a window in seconds; None before the second step."""
         span = self._history.span(c.WINDOWS[window])
         return span.seconds if span else None
 
     def distribution(self, window: str, model: Model, kind: str, name: str) -> Distribution | None:
-        """Histograms of one name, of all their edges together; None if nothing was observed."""
+        """The merged histograms of one name over all sets of edges; None without observations."""
         layouts = self._layouts.get((model, kind, name), ())
         found = [(s.edges, counts) for s in layouts if (counts := self.counts(window, s)) and any(counts)]
         return merged([_cumulated(edges, counts) for edges, counts in found]) if found else None
@@ -99,7 +99,7 @@ class Gains:
         return [span.increase(Terms((self._history.column(name),))) for name in vector.columns]
 
     def _vector(self, series: Series, length: int) -> Vector | None:
-        """None for edges that would take too much memory."""
+        """The vector of a series; None if another set of edges would take too much memory."""
         vector = self._vectors.get(series)
         layouts = self._layouts[series[:3]]
         if vector is None and len(series.edges) <= MOST_EDGES and len(layouts) < _MOST_LAYOUTS:
@@ -109,7 +109,7 @@ class Gains:
 
 
 def in_buckets(state: Distribution) -> list[float]:
-    """Counts that are not cumulative."""
+    """Counts by bucket, not cumulative."""
     return [state.counts[0], *(high - low for low, high in pairwise(state.counts))]
 
 

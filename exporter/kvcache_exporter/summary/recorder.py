@@ -1,4 +1,4 @@
-"""Watches the running exporter and answers for the last hour: one per exporter."""
+"""Records the last hour of the running exporter, and makes summaries of it."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ from kvcache_exporter.summary.trail import Trail
 _TRAIL_WINDOW = "1m"
 _TRAIL_OUTCOMES = ("full", "partial", "miss")
 SHORTEST_STEP, LONGEST_STEP = 1.0, 15.0
-"""Seconds between two ticks."""
+"""Seconds between ticks."""
 
 
 class Recorder:
@@ -42,7 +42,7 @@ class Recorder:
         self._met: set[str] = set()
         self._views: dict[str, View] = {}
         self._models: dict[EventOptions, tuple[str, int]] = {}
-        """Whose blocks a source of events counts, and how often that has changed."""
+        """The model of each source of events, and how often it has changed."""
 
     def tick(
         self,
@@ -51,7 +51,7 @@ class Recorder:
         ledgers: Sequence[Ledger],
         events: Iterable[b.Source],
     ) -> None:
-        """Take in what targets, logs and sources of KV events have published."""
+        """Record the current state of targets, logs and sources of KV events."""
         with self._lock:
             views = self._look(collectors)
             for one in views:
@@ -77,7 +77,7 @@ class Recorder:
         exporter: schema.Exporter,
         problems: Iterable[str],
     ) -> schema.Summary | None:
-        """`model` is that of the history; None if there is no such model."""
+        """The summary, with the history of `model` (None: the fleet); None if the model is unknown."""
         ledgers = [source.ledger for source in sources]
         with self._lock:
             views, blocks = self._look(collectors), self._blocks(events)
@@ -100,7 +100,7 @@ class Recorder:
             )
 
     def _look(self, collectors: Iterable[TargetCollector]) -> list[View]:
-        """A target that said nothing new since the last look is not read again."""
+        """Views of the targets; one without a new page since the last call is not read again."""
         views = [
             held
             if (held := self._views.get(each.who.target)) is not None and held.samples is each.samples
@@ -111,7 +111,7 @@ class Recorder:
         return views
 
     def _blocks(self, sources: Iterable[b.Source]) -> list[b.Blocks]:
-        """After `_look`: a source without a model of its own has that of the target of its name."""
+        """To be called after `_look`: a source without a model takes that of the target with its name."""
         models = {one.name: one.models for one in self._views.values() if one.serves}
         return [b.blocks_of(source, models.get(source.options.target, ())) for source in sources]
 
@@ -119,7 +119,7 @@ class Recorder:
         known = one.name in self._met
         anomalies = [float(one.collector.anomalies[reason]) for reason in c.ANOMALY_REASONS]
         for model in {FLEET, *map(self._names.admit, one.models)}:
-            # Counted by this exporter, so from zero.
+            # This exporter's own counter, so it starts at zero.
             self._gains.feed(now, one.name, Series(model, "anomalies", ""), anomalies, known=True)
         for name, part in one.models.items():
             for (rank, phase), state in part.ttft.items():
@@ -132,7 +132,7 @@ class Recorder:
     def _feed_requests(
         self, now: float, source: tuple[str, str, str], part: ModelPart, *, known: bool
     ) -> None:
-        """What the plugin inside the engine counted of one model."""
+        """Feed one model's requests from the plugin inside the engine."""
         counts = [part.outcomes.get(outcome, 0.0) for outcome in OUTCOMES]
         for model in (FLEET, self._names.admit(source[1])):
             if part.outcomes:
@@ -161,7 +161,7 @@ class Recorder:
             evicted = [float(each.evicted[DEVICE])]
             self._gains.feed(now, options, b.evictions_of(each.target), evicted, known=True)
             if each.model is not None:
-                # An engine that comes back with another model leaves to the one before what it counted.
+                # Counts stay with the former model when an engine comes back with another one.
                 before, turn = self._models.get(options, (each.model, 0))
                 turn += before != each.model
                 self._models[options] = each.model, turn
@@ -169,7 +169,7 @@ class Recorder:
                 self._gains.feed(now, (options, turn), series, each.counts, known=not turn)
 
     def _figures(self, model: Model, parts: Parts) -> list[float | None]:
-        """One value for each of the history's columns."""
+        """One value for each column of the history."""
         engine, log = engine_window(parts, _TRAIL_WINDOW), request_window(parts, _TRAIL_WINDOW)
         events = b.events(parts.blocks, model, self._gains).windows[_TRAIL_WINDOW]
         return [

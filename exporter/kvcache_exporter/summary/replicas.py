@@ -1,4 +1,4 @@
-"""One target as the summary sees it: figures by model, read once from what its collector last published."""
+"""One target for the summary: figures by model, read once from its collector's latest samples."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,20 +16,20 @@ _REQUEST_MODEL = c.REQ.index("model_name")
 
 @dataclass(slots=True)
 class ModelPart:
-    """What one target says of one model: its ranks together."""
+    """One model of one target, over all ranks."""
 
     usage: float | None = None
-    """Of the fullest rank's device tier, from 0 to 1."""
+    """Usage of the fullest rank's device tier, from 0 to 1."""
     threshold: float | None = None
-    """Most computed tokens of a hit."""
+    """Maximum of computed tokens for a request to count as a hit."""
     running: float | None = None
     waiting: float | None = None
     increases: dict[str, list[Increases]] = field(default_factory=dict)
-    """By window, one for each rank."""
+    """By window, one element per rank."""
     ttft: dict[tuple[str, str], Distribution] = field(default_factory=dict)
     """By rank and phase."""
     requests: dict[str, RequestIncreases] = field(default_factory=dict)
-    """By window, if the plugin runs in the engine; as are the next two."""
+    """By window; only if the plugin runs in the engine, like the next two."""
     outcomes: dict[str, float] = field(default_factory=dict)
     request_ttft: dict[str, Distribution] = field(default_factory=dict)
     """By outcome."""
@@ -41,10 +41,10 @@ class View:
 
     collector: TargetCollector
     samples: list[Sample]
-    """The page's samples that this was read from."""
+    """The samples that this view was read from."""
     up: bool
     models: Mapping[str, ModelPart]
-    """By model_name; while the target is down, those it served when it was last up, without figures."""
+    """By model_name; while the target is down, its last models without figures."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class View:
 
     @property
     def serves(self) -> bool:
-        """Whether it is a replica, and no router or cache beside the replicas."""
+        """Whether it is a replica, not a router or a separate cache."""
         return self.collector.engine is None or self.collector.engine.serves
 
     @property

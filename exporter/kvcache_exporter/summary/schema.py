@@ -1,6 +1,6 @@
 """The document of `/api/v1/summary`. A change that could break a reader raises VERSION.
 
-None (null) means no traffic, or that the source does not say: never the same as 0.
+None (null) means no traffic or not reported, which is never the same as 0.
 """
 
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed(Generic[T]):
-    """The first of a list that may be long; `total` counts all."""
+    """The first rows of a list that may be long; `total` is its length."""
 
     total: int
     shown: list[T]
@@ -22,19 +22,19 @@ class Listed(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStart:
-    """The last start of a replica."""
+    """The latest start of a replica."""
 
     target: str
     engine: str
     up: bool
     phase: str
     reason: str
-    """What told that it had started."""
+    """How the start was detected."""
     age_seconds: float | None
     recovery_ratio: float | None
-    """Of a cold one: its hit rate as a share of the one it counts as warm at."""
+    """Of a cold replica: its hit rate as a share of the one at which it counts as warm."""
     warmup_seconds: float | None
-    """Of a warm one: how long it was cold."""
+    """Of a warm replica: how long it was cold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,12 @@ class Cold:
     cold: int
     """Replicas that are cold now."""
     starts: Listed[ColdStart]
-    """Replicas that are cold or started within the hour; cold ones first, then the youngest."""
+    """Replicas that are cold or started within the last hour; cold ones first, then the youngest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One target over five minutes."""
+    """One target over the last five minutes."""
 
     target: str
     engine: str
@@ -57,12 +57,12 @@ class Replica:
     token_hit_ratio: float | None
     request_hit_ratio: float | None
     excess_tokens_per_second: float | None
-    """Prompt tokens computed beyond what the model's common hit rate would have left."""
+    """Prompt tokens computed beyond those at the model's average hit rate."""
     preemptions_per_second: float | None
     evicted_tokens_per_second: float | None
-    """By the engine's own counter, which vLLM does not have."""
+    """By the engine's own counter; vLLM has none."""
     evicted_blocks_per_second: float | None
-    """From the device, by KV events."""
+    """From the device tier, by KV events."""
     usage_ratio: float | None
     running_requests: float | None
     waiting_requests: float | None
@@ -70,7 +70,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One prompt group of a log over five minutes."""
+    """One prompt group of a log over the last five minutes."""
 
     source: str
     provider: str
@@ -98,7 +98,7 @@ class DownTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Families:
-    """Targets whose pages are not what their engine's table expects, all in the same way."""
+    """Targets with the same missing and deprecated families."""
 
     targets: int
     target: str
@@ -128,7 +128,7 @@ class EventHealth:
     heard: bool
     lost_batches: int
     unreadable: int
-    """Messages and events that made no sense."""
+    """Messages and events that could not be decoded."""
     followed_ratio: float
     problem: str | None
     """Why it cannot listen now."""
@@ -136,7 +136,7 @@ class EventHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataQuality:
-    """What makes the other figures doubtful."""
+    """Reasons to doubt the other figures."""
 
     targets: int
     not_scraped: int
@@ -148,7 +148,7 @@ class DataQuality:
     families: Listed[Families]
     logs: Listed[LogHealth]
     events: Listed[EventHealth]
-    """Sources that cannot listen first, then those that lost most, then those that heard nothing."""
+    """Sources that cannot listen first, then those that lost most, then those without any event."""
     discovery_problems: Listed[str]
 
 
@@ -162,12 +162,12 @@ class Exporter:
     """Unix seconds; windows reach no further back."""
     config_reload_ok: bool
     config_loaded_at: float
-    """Unix seconds of the last configuration that was taken."""
+    """Unix time of the last configuration that was loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Columns of one length: the last hour, null where there was nothing to show.
+    """The last hour as columns of equal length, null where there was no value.
 
     Ratios and rates are those of the window 1m, times to first token those of request records over 1m.
     """
@@ -182,7 +182,7 @@ class History:
     preemptions_per_second: list[float | None]
     evicted_tokens_per_second: list[float | None]
     evicted_blocks_per_second: list[float | None]
-    """From the device, by KV events, as is the next."""
+    """From the device tier, by KV events, like the next."""
     rewarmed_blocks_per_second: list[float | None]
     usage_ratio: list[float | None]
     running_requests: list[float | None]
@@ -204,10 +204,10 @@ class Summary:
     fleet: Scope
     models: Listed[Scope]
     history: History
-    """Of the fleet, or of the model that was asked for."""
+    """Of the fleet, or of the requested model."""
     cold: Cold
     replicas: Listed[Replica]
-    """Replicas that answer, worst first: most excess_tokens_per_second, then most preemptions."""
+    """Replicas that are up, worst first: most excess_tokens_per_second, then most preemptions."""
     groups: Listed[Group]
     """Groups with traffic, worst first: most uncached tokens."""
     data_quality: DataQuality

@@ -1,4 +1,4 @@
-"""Figures of one model, or of all, from engines and from requests (logs, the plugin)."""
+"""Figures of one model or of the fleet, from engines and from requests (logs, the plugin)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _BASIS_LOOKUP = "lookup"
 
 
 class Names:
-    """Which scope a model's figures go to: its own for the first MOST_MODELS models, else `other`."""
+    """Assigns models to scopes: their own for the first MOST_MODELS models, `other` for the rest."""
 
     def __init__(self) -> None:
         self._admitted: set[str] = set()
@@ -42,13 +42,13 @@ class Names:
         return model
 
     def scopes(self, model: str | None) -> tuple[Model, ...]:
-        """Where figures of a model go to; what is of no known model is of the fleet alone."""
+        """The scopes of a model's figures; without a known model only the fleet."""
         return (FLEET,) if model is None else (FLEET, self.admit(model))
 
 
 @dataclass(slots=True)
 class Parts:
-    """What one scope is made of."""
+    """The inputs of one scope."""
 
     views: list[View] = field(default_factory=list)
     models: list[ModelPart] = field(default_factory=list)
@@ -79,14 +79,14 @@ def parts_by_scope(
 
 
 def _add_target(scopes: dict[Model, Parts], view: View, names: Names) -> None:
-    # A target that never answered serves no model we know of, but it is one of the fleet.
+    # A target that never answered has no known model, but belongs to the fleet.
     for model in {FLEET, *map(names.admit, view.models)}:
         scopes[model].views.append(view)
     for name, part in view.models.items():
         for model in (FLEET, names.admit(name)):
             scopes[model].models.append(part)
             if part.outcomes:
-                # One name for all targets: there may be a thousand.
+                # One source for all targets: there may be a thousand.
                 scopes[model].sources.add(f"{view.engine} plugin")
             for window, gained in part.requests.items():
                 scopes[model].groups[window].append(gained)
@@ -192,7 +192,7 @@ def _recent_anomalies(model: Model, gains: Gains) -> Iterator[str]:
 
 
 def anomaly_counts(model: Model, gains: Gains, totals: Mapping[str, int]) -> list[schema.Anomaly]:
-    """Reasons that were ever seen."""
+    """Counts of all reasons that ever occurred."""
     recent = gains.counts("1h", Series(model, "anomalies", "")) or [0.0] * len(c.ANOMALY_REASONS)
     return [
         schema.Anomaly(reason=reason, last_hour=round(count), total=totals[reason])

@@ -1,4 +1,4 @@
-"""The lists of the summary: cold starts, worst replicas, worst groups, and what makes figures doubtful."""
+"""The lists of the summary: cold starts, worst replicas, worst groups, and data quality."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Source(Protocol):
-    """A log that is followed."""
+    """A followed log."""
 
     @property
     def ledger(self) -> Ledger: ...
@@ -49,7 +49,7 @@ def cold(views: Iterable[View], now: float) -> schema.Cold:
 
 
 def _start(view: View, now: float) -> schema.ColdStart | None:
-    """The target's last start, if it is cold still or that was within the hour."""
+    """The target's latest start, if it is still cold or the start was within the last hour."""
     lifecycle = view.collector.cold.lifecycle
     life, age = lifecycle.life, lifecycle.age(now)
     recent = age is not None and age <= _RECENT_SECONDS and bool(life.recent)
@@ -68,7 +68,7 @@ def _start(view: View, now: float) -> schema.ColdStart | None:
 
 
 def replicas(views: Iterable[View], evicted_blocks: Mapping[str, float]) -> schema.Listed[schema.Replica]:
-    """`evicted_blocks`: a second, by target."""
+    """`evicted_blocks` is per second, by target."""
     found = [view for view in views if view.serves]
     common = _common_ratios(found)
     rows = [_replica(view, common, evicted_blocks.get(view.name)) for view in found if view.up]
@@ -79,7 +79,7 @@ def replicas(views: Iterable[View], evicted_blocks: Mapping[str, float]) -> sche
 
 
 def _common_ratios(views: Iterable[View]) -> dict[str, float | None]:
-    """Token-weighted hit rate of each model, all replicas together."""
+    """Token-weighted hit rate of each model over all replicas."""
     totals: dict[str, Counter[str]] = {}
     for view in views:
         for model, part in view.models.items():
@@ -115,7 +115,7 @@ def _excess(view: View, common: Mapping[str, float | None]) -> Iterator[float | 
         for found in part.increases.get(WINDOW, ()):
             cached, prompt = token_totals([found])
             if ratio_of_all is not None and prompt > 0:
-                # A lone replica is exactly its model's common rate; the rest of a token is rounding.
+                # The only replica has exactly its model's rate; a fraction of a token is rounding.
                 yield rate(round(ratio_of_all * prompt - cached, 3), found.seconds)
 
 
@@ -169,7 +169,7 @@ def data_quality(
 
 
 def _families(views: Iterable[View]) -> list[schema.Families]:
-    """Replicas of one version miss the same: one line for all of them, the most common first."""
+    """One row for all replicas that lack the same families, the most common first."""
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
     for view in views:
         plan = view.collector.plan

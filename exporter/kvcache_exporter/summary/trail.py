@@ -1,4 +1,4 @@
-"""The last hour of a few figures, in bounded memory."""
+"""The last hour of a few values, in bounded memory."""
 
 from array import array
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from kvcache_exporter.windows import Row, thinned
 
 LONGEST = 3600.0
 RESOLUTION = 240
-"""Points an hour that are kept in any case: one every 15 seconds; never more than twice as many."""
+"""Minimum of points kept for an hour, one every 15 seconds; never more than twice as many."""
 _DIGITS = 5
 
 
 class Trail:
-    """Rows of `width` values; a point is 8 bytes for each of them."""
+    """Rows of `width` values of 8 bytes each."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -39,7 +39,7 @@ class Trail:
         return [round(at, 1) for at, _ in self._rows]
 
     def columns(self) -> list[list[float | None]]:
-        """Values to five digits, None where there was none."""
+        """Values rounded to five digits, None where there was none."""
         return [[_short(row[place]) for _, row in self._rows] for place in range(self._width)]
 
 

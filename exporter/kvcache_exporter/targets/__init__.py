@@ -1,4 +1,4 @@
-"""Who to scrape; a new way of finding targets is a module with a `Discovery` and a line in DISCOVERIES."""
+"""Target discovery; to add a kind, write a module with a `Discovery` and list it in DISCOVERIES."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ DISCOVERIES: tuple[type[Discovery], ...] = (
 
 
 class Targets:
-    """The targets of all groups, each name once; used by one thread at a time."""
+    """The targets of all groups, each name once; not thread-safe."""
 
     def __init__(
         self, groups: Iterable[TargetGroup] = (), changed: Callable[[], None] = lambda: None
@@ -28,12 +28,12 @@ class Targets:
         self._changed = changed
         self._running: dict[TargetGroup, Discovery] = {}
         self._failures_before: Counter[str] = Counter()
-        """Of discoveries that were closed: the counter must not go back."""
+        """Failures of closed discoveries, so that the counter never decreases."""
         self._duplicates: frozenset[str] = frozenset()
         self.use(groups)
 
     def use(self, groups: Iterable[TargetGroup]) -> None:
-        """Find the targets of these groups and no others; groups that stay keep the targets they know."""
+        """Find the targets of exactly these groups; groups that stay keep their known targets."""
         groups = tuple(groups)
         for group in self._running.keys() - set(groups):
             closed = self._running.pop(group)
@@ -48,24 +48,24 @@ class Targets:
 
     @property
     def failures(self) -> Counter[str]:
-        """Look-ups of all groups that went wrong so far, by reason."""
+        """Failed look-ups of all groups, by reason."""
         return sum((discovery.failures for discovery in self._running.values()), self._failures_before)
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What is wrong now, with groups and between them."""
+        """Current problems of groups and between them."""
         failed = [problem for discovery in self._running.values() for problem in discovery.problems]
         return (*failed, *(_twice(name) for name in sorted(self._duplicates)))
 
     def refresh(self, now: float) -> None:
-        """Look again where it is time; all together take no longer than one."""
+        """Refresh the groups that are due, concurrently."""
         for discovery in self._running.values():
             discovery.begin(now)
         for discovery in self._running.values():
             discovery.settle()
 
     def targets(self) -> Sequence[Target]:
-        """Of several targets with one name the first wins; the others are reported."""
+        """All targets; of several with one name the first wins, and the others are reported."""
         by_name: dict[str, Target] = {}
         twice: set[str] = set()
         for discovery in self._running.values():

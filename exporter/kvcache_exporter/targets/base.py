@@ -1,4 +1,4 @@
-"""What a target is, and what finds targets."""
+"""Targets, and the interface of discoveries."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -36,7 +36,7 @@ class Target:
     labels: tuple[tuple[str, str], ...] = ()
     """The operator's own labels, by name."""
     request_metrics: bool = True
-    """Whether to take what the plugin inside the engine counted."""
+    """Whether to export the counts of the plugin inside the engine."""
     http: HttpSettings = field(default_factory=HttpSettings)
     """Shared by the targets of a group."""
 
@@ -45,46 +45,46 @@ class Discovery(ABC):
     """Finds the targets of one group."""
 
     key: ClassVar[str]
-    """The key of the group that asks for it."""
+    """The key in a target group that selects this discovery."""
 
     def __init__(self, group: TargetGroup) -> None:
         self.failures: Counter[str] = Counter()
-        """Look-ups that went wrong, by the catalogue's DISCOVERY_FAILURE_REASONS."""
+        """Failed look-ups, by the catalogue's DISCOVERY_FAILURE_REASONS."""
         self.last_error = ""
-        """What went wrong in the last look-up, "" if nothing."""
+        """The problem of the last look-up, "" if it succeeded."""
         self.changed: Callable[[], None] = lambda: None
-        """Called, from any thread, when targets changed without a `refresh`; set by the owner."""
+        """Called, from any thread, when targets change without a `refresh`; set by the owner."""
         self._group = group
         self._where: str = self.key
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong now."""
+        """Current problems."""
         return (self.last_error,) if self.last_error else ()
 
     @abstractmethod
     def targets(self) -> Sequence[Target]:
-        """Those known now; returns at once."""
+        """The targets known now; never blocks."""
 
     def refresh(self, now: float) -> None:
-        """Look again if `now` (seconds) says it is time; returns soon whatever the network does."""
+        """Look up again if due at `now` (seconds); returns soon, whatever the network does."""
         self.begin(now)
         self.settle()
 
     def begin(self, now: float) -> None:  # noqa: B027 - what is configured need not be looked for
-        """The first half of `refresh`, which waits for nothing."""
+        """The first half of `refresh`; never blocks."""
 
     def settle(self) -> None:  # noqa: B027 - as above
-        """The other half: wait a moment from `begin` on, in which what is usually quick is found."""
+        """The second half: wait a moment after `begin` for look-ups that are usually quick."""
 
     def expire(self) -> None:  # noqa: B027 - only polled ones look again by themselves
-        """Look again at the next `refresh`, however soon that is."""
+        """Look up again at the next `refresh`, even if it is not due."""
 
     def close(self) -> None:  # noqa: B027 - only watches hold anything
-        """Let go of threads and connections; nothing is found any more."""
+        """Release threads and connections; discovery ends."""
 
     def failed(self, reason: str, message: str, before: str) -> None:
-        """Count a failure; log it unless it is the same as the one before."""
+        """Count a failure, and log it unless it is the same as the one before."""
         self.failures[reason] += 1
         if message != before:
             log.warning("discovery: %s: %s; keeping the last known targets", self._where, message)

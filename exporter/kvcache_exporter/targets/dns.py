@@ -13,7 +13,7 @@ _FAMILIES = {"A": socket.AF_INET, "AAAA": socket.AF_INET6}
 
 
 class NameDiscovery(PolledDiscovery):
-    """One target per address or SRV record; a name without records is a failure: names vanish by mistake."""
+    """One target per address or SRV record; a name without records is a failure, as it may be a mistake."""
 
     key: ClassVar[str] = "dns"
 
@@ -45,7 +45,7 @@ def _host(address: tuple[Any, ...]) -> str:
 def _lookup_for(dns_name: DnsDiscovery) -> Lookup:
     if dns_name.type != "SRV":
         return resolve_addresses
-    # Late, because dnspython brings an HTTP client for DNS over HTTPS where one is installed.
+    # A late import: dnspython loads an HTTP client for DNS over HTTPS if one is installed.
     from kvcache_exporter.targets.srv import resolve_srv  # noqa: PLC0415
 
     return resolve_srv

@@ -1,4 +1,4 @@
-"""Targets in files of Prometheus's file_sd format, JSON or YAML, read again when they change."""
+"""Targets from files in Prometheus's file_sd format, JSON or YAML, read again when they change."""
 
 import glob
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class _Known:
 
 
 class FileSdDiscovery(PolledDiscovery):
-    """A file that turns bad keeps the targets it had; one that is removed loses them."""
+    """A file that becomes invalid keeps its last targets; a removed file loses them."""
 
     key: ClassVar[str] = "file"
 
@@ -61,7 +61,7 @@ class FileSdDiscovery(PolledDiscovery):
 
 
 def read_targets(group: TargetGroup, file: str) -> Iterable[Target]:
-    """Raises DiscoveryError with the place in the file and what was expected there."""
+    """Raises DiscoveryError with the position in the file and what was expected there."""
     document = _load(file)
     if not isinstance(document, list):
         raise DiscoveryError("expected a list of groups such as [{targets: [host:port], labels: {}}]")
@@ -114,7 +114,7 @@ def _address(text: str, where: str) -> Address:
 
 
 def _own_labels(labels: dict[str, str], where: str) -> tuple[tuple[str, str], ...]:
-    """Without those that steer Prometheus; `namespace` is a label of ours, and of targets."""
+    """The labels without Prometheus's own `__` labels; `namespace` is set separately."""
     own = {k: v for k, v in labels.items() if not k.startswith("__") and k != "namespace"}
     for name in own:
         problem = label_name_problem(name)

@@ -1,4 +1,4 @@
-"""Discovery by looking again and again, in a thread so that a slow look-up delays nobody."""
+"""Discovery by repeated look-ups, in a thread so that a slow one delays nothing else."""
 
 import threading
 import time
@@ -10,11 +10,11 @@ from kvcache_exporter.errors import KVCacheError
 from kvcache_exporter.targets.base import Discovery, DiscoveryError, Target
 
 GRACE_SECONDS = 0.2
-"""How long `settle` waits for a look-up that is usually quick, so that its targets count at once."""
+"""Seconds that `settle` waits for a look-up, so that targets of a quick one are there at once."""
 
 
 class PolledDiscovery(Discovery):
-    """Keeps the last known targets while look-ups fail; never runs two look-ups at a time."""
+    """Keeps the last known targets while look-ups fail; runs one look-up at a time."""
 
     def __init__(self, group: TargetGroup, where: str, interval: float, timeout: float = 5.0) -> None:
         super().__init__(group)
@@ -25,13 +25,13 @@ class PolledDiscovery(Discovery):
         self._next_look = float("-inf")
         self._thread: threading.Thread | None = None
         self._settles_at: float | None = None
-        """Monotonic time until which a look-up that has begun is waited for."""
+        """Monotonic time until which `settle` waits for a running look-up."""
         self._late_at = 0.0
         self._is_late = False
 
     @abstractmethod
     def look(self) -> Sequence[Target]:
-        """Every target there is now; raises DiscoveryError."""
+        """All current targets; raises DiscoveryError."""
 
     def targets(self) -> Sequence[Target]:
         return self._targets

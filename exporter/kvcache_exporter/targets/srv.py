@@ -1,4 +1,4 @@
-"""SRV records by dnspython: the system's resolver knows addresses only."""
+"""SRV records by dnspython, since the system's resolver only looks up addresses."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Targets that stand in the configuration."""
+"""Targets listed in the configuration."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -8,7 +8,7 @@ from kvcache_exporter.targets.base import Discovery, Target, make_target
 
 
 class StaticDiscovery(Discovery):
-    """Never changes and never fails: the addresses were checked when the configuration was read."""
+    """Never changes and never fails: the addresses were validated with the configuration."""
 
     key: ClassVar[str] = "static"
 

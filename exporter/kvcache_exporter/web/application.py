@@ -1,4 +1,4 @@
-"""The ASGI application: lets a request in, has a thread work out the answer, puts the headers on it."""
+"""The ASGI application: authenticates a request, answers it in a thread, and adds the headers."""
 
 import asyncio
 import logging
@@ -31,12 +31,12 @@ class Application:
         open_paths: Collection[str] = (),
         max_body: Callable[[Request], int] = lambda _: 0,
     ) -> None:
-        """`open_paths` answer without a password; `max_body` says how much of its body a request wants."""
+        """`open_paths` need no password; `max_body` returns the maximum size of a request's body."""
         self._respond, self._max_body, self._bodies = respond, max_body, Bodies()
         self._settings = settings
         self._open_paths = frozenset(open_paths)
         self._workers = ThreadPoolExecutor(WORKERS, "web-worker")
-        # One thread, because bcrypt is slow on purpose: guesses may use one core and no worker.
+        # One thread, because bcrypt is slow by design: password guesses may use one core, but no worker.
         self._passwords = ThreadPoolExecutor(1, "web-password")
 
     async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -89,6 +89,6 @@ def _request(scope: HTTPScope) -> Request:
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    # As it came: what stands escaped in it is no line break in a log.
+    # The raw path: an escaped line break must not become one in a log.
     path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
     return Request(scope["method"], path, query, headers)

@@ -1,4 +1,4 @@
-"""Basic authentication against bcrypt hashes, cheap for the scraper that asks every few seconds."""
+"""Basic authentication with bcrypt hashes, made cheap for a scraper that comes every few seconds."""
 
 import base64
 import binascii
@@ -10,10 +10,10 @@ import bcrypt
 
 
 class BasicAuth:
-    """Knows the users of one web configuration file.
+    """The users of one web configuration file.
 
-    `known` never hashes with bcrypt and may say None; `check` then costs tens of milliseconds, the same for
-    a user who does not exist as for a wrong password.
+    `known` never runs bcrypt and may return None; `check` then takes tens of milliseconds, the same for an
+    unknown user as for a wrong password.
     """
 
     def __init__(self, users: Mapping[str, str]) -> None:
@@ -24,7 +24,7 @@ class BasicAuth:
         self._accepted: dict[bytes, bytes] = {}
 
     def known(self, header: str) -> bool | None:
-        """Whether the Authorization header is right, or None if only `check` can tell."""
+        """Whether the Authorization header is right; None if that needs `check`."""
         credentials = _credentials(header)
         if credentials is None:
             return False
@@ -50,5 +50,5 @@ def _credentials(header: str) -> tuple[bytes, bytes] | None:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
     except (binascii.Error, ValueError):
         return None
-    # bcrypt looks at 72 bytes only; newer versions of the library raise instead of cutting.
+    # bcrypt uses the first 72 bytes only; newer versions of the library raise for longer passwords.
     return (user, password[:72]) if colon else None

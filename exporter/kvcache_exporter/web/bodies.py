@@ -1,4 +1,4 @@
-"""Reads the bodies of requests whose paths want one, within a size, a time and a sum of all."""
+"""Reads request bodies within a size, a time, and a total size of all bodies."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,13 +9,13 @@ from uvicorn._types import ASGIReceiveCallable
 from kvcache_exporter.web.endpoints import Request
 
 SECONDS = 20.0
-"""For one body, however it drips."""
+"""For one whole body, however slowly it arrives."""
 ALL_BYTES = 64 << 20
-"""Of all bodies that are being read or worked on."""
+"""Of all bodies that are being read or processed."""
 
 
 class Bodies:
-    """Used by the event loop's thread only."""
+    """To be used from the event loop only."""
 
     def __init__(self, seconds: float = SECONDS, all_bytes: int = ALL_BYTES) -> None:
         self._seconds, self._all_bytes = seconds, all_bytes
@@ -25,7 +25,7 @@ class Bodies:
     async def read(
         self, request: Request, receive: ASGIReceiveCallable, max_bytes: int
     ) -> AsyncIterator[Request]:
-        """The request with its body, or with what is wrong with that; its room is taken until the end."""
+        """The request with its body or the body's problem; its bytes count until the context ends."""
         parts: list[bytes] = []
         try:
             problem = await self._fill(parts, request, receive, max_bytes)

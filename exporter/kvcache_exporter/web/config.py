@@ -32,10 +32,10 @@ HEADERS = {
     "X-XSS-Protection": _PRINTABLE,
     "Strict-Transport-Security": _PRINTABLE,
 }
-"""Headers that may be set and the values they take; an empty one sets nothing."""
+"""Headers that may be set and their allowed values; an empty value sets nothing."""
 MAX_COST = 18
 READ_SECONDS = 5.0
-"""The files are read again no oftener than this."""
+"""Minimum time between two checks of the files."""
 
 _HASH = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 
@@ -51,7 +51,7 @@ def _header_problem(name: str, value: str) -> str:
 
 
 def _user_problem(name: str, hashed: str) -> str:
-    """Never quotes the value, which may be a password in clear text."""
+    """The message never contains the value, which may be a clear-text password."""
     match = _HASH.fullmatch(hashed)
     if not name or ":" in name:
         return "a user name must not be empty or contain a colon"
@@ -64,7 +64,7 @@ def _user_problem(name: str, hashed: str) -> str:
 
 @dataclass(frozen=True)
 class Pairs:
-    """A mapping of names to text; `problem` says what is wrong with a pair, "" if nothing."""
+    """A mapping of names to text; `problem` returns what is wrong with a pair, "" if it is valid."""
 
     problem: Callable[[str, str], str]
 
@@ -103,7 +103,7 @@ class WebFile(Section):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the file asks for; the default is plain HTTP for everybody."""
+    """The settings of the file; the default is plain HTTP without authentication."""
 
     tls: ssl.SSLContext | None = None
     allowed_sans: tuple[str, ...] = ()
@@ -112,10 +112,10 @@ class Settings:
 
 
 class WebConfig:
-    """The settings in force; without a path, the defaults."""
+    """The current settings; without a path, the defaults."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Raises ConfigError if the file is wrong."""
+        """Raises ConfigError if the file is invalid."""
         self._path = path
         self._read_at = time.monotonic()
         self._failure = ""
@@ -126,7 +126,7 @@ class WebConfig:
         return "https" if self._settings.tls else "http"
 
     def current(self) -> Settings:
-        """For one thread; a bad new file is logged and leaves the old settings in force."""
+        """Not thread-safe; an invalid new file is logged and the old settings stay in force."""
         now = time.monotonic()
         if self._path and now - self._read_at >= READ_SECONDS:
             self._read_at = now
@@ -144,7 +144,7 @@ class WebConfig:
 
 
 def load(path: Path, old: Settings = Settings()) -> Settings:
-    """Raises ConfigError with every problem; takes over from `old` which passwords are known to be right."""
+    """Raises ConfigError with every problem; keeps the verified passwords of `old`."""
     content = load_section(path, WebFile)
     _refuse_open(path, old, content)
     headers = {name: value for name, value in content.http_server_config.headers.items() if value}
@@ -158,7 +158,7 @@ def load(path: Path, old: Settings = Settings()) -> Settings:
 
 
 def _refuse_open(path: Path, old: Settings, new: WebFile) -> None:
-    """A file caught half-written looks like one without passwords: never open the door by itself."""
+    """A half-written file looks like one without passwords: a reload never removes TLS or passwords."""
     gone = ["tls_server_config"] if old.tls and not new.tls_server_config else []
     gone += ["basic_auth_users"] if old.users and not new.basic_auth_users else []
     if gone:

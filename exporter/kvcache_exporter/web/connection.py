@@ -1,4 +1,4 @@
-"""One client's connection: uvicorn's, made safe against slow clients and with the TLS settings in force."""
+"""uvicorn's connection, with limits for slow clients and the current TLS settings."""
 
 import asyncio
 import logging
@@ -18,15 +18,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one server spends on its clients; times are seconds in all, however the bytes drip."""
+    """Limits of one server; times are total seconds, however slowly bytes arrive."""
 
     connections: int = 512
     first_seconds: float = 10.0
-    """From the connection to the end of the first request, TLS handshake included."""
+    """From the connection to the end of the first request, including the TLS handshake."""
     next_seconds: float = 120.0
-    """From a request to the end of the next one, so the time to take the answer as well."""
+    """From one request to the end of the next, including the time to read the response."""
     unsent_bytes: int = 64 << 20
-    """Answers that wait for slow readers, all connections together; then the oldest is dropped."""
+    """Responses waiting for slow readers, over all connections; above it the oldest is dropped."""
 
 
 class Connection(H11Protocol):
@@ -40,7 +40,7 @@ class Connection(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it is the client's turn."""
+        """Whether the server waits for the client."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
@@ -77,7 +77,7 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.flow is None:
-            # Came along with the end of the handshake, before the task that waits for it went on.
+            # Arrived with the end of the handshake, before the waiting task has resumed.
             self.conn.receive_data(data)
             return
         before = self.cycle
@@ -92,7 +92,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        # While an answer is due for an earlier request, uvicorn would raise.
+        # uvicorn would raise while an earlier request is still being answered.
         if self.conn.our_state is h11.IDLE:
             super().send_400_response(msg)
         else:

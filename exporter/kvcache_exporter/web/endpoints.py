@@ -1,4 +1,4 @@
-"""What each path answers. To add one, write its method and its line in `ROUTES`."""
+"""The HTTP endpoints. To add one, write a method and list it in `ROUTES`."""
 
 import zlib
 from collections.abc import Callable
@@ -14,12 +14,12 @@ TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_FORMAT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
-# Nothing from outside, and no script or style that stands in the page itself.
+# Nothing from other origins, and no inline script or style.
 HTML_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# The path holds the content's hash, so that another content has another path.
+# The path contains a hash of the content, so changed content has another path.
 ASSET_CACHING = "max-age=31536000, immutable"
 ASSETS = "/assets/"
 # On a page of 1 MB: 3.6 ms and 121 kB; level 6 takes 9.9 ms for 99 kB, level 9 20 ms for 95 kB.
@@ -29,59 +29,59 @@ HEALTHY, READY = "/-/healthy", "/-/ready"
 _PROBE_STATUS = {"not_configured": 404, "bad_request": 400, "forbidden": 403, "busy": 503}
 TRACES, LOGS = "/v1/traces", "/v1/logs"
 PROBES = (HEALTHY, READY)
-"""Paths that tell nothing but whether the exporter works."""
+"""Paths that only reveal whether the exporter works."""
 
 
 class Pages(Protocol):
-    """What the endpoints show; called from several threads at once."""
+    """The content of the endpoints; called from several threads at once."""
 
     def metrics(self, openmetrics: bool) -> bytes: ...
     def ready(self) -> bool: ...
     def reload(self) -> str | None:
-        """None if the new configuration is in force, else why not."""
+        """None if the new configuration is in force, else the reason why not."""
 
     def config_text(self) -> str:
         """The configuration in force, secrets masked."""
 
     def target_text(self, name: str) -> str | None:
-        """What is known about a target; None if there is no such target."""
+        """Diagnostics of a target; None if there is no such target."""
 
     def summary_json(self, model: str | None) -> bytes | None:
         """The summary, with the history of a model or of the fleet; None if there is no such model."""
 
     def page_html(self, model: str | None) -> bytes | None:
-        """The built-in page of the same, its values escaped."""
+        """The built-in page with the same content."""
 
     def probe(self, target: str, module: str, timeout: str, *, openmetrics: bool) -> bytes:
-        """The page of a target that the client names; raises ProbeError where that may not be asked.
+        """The page of a target that the client names; raises ProbeError if it may not be scraped.
 
-        `timeout` is the value of Prometheus' header, empty without one.
+        `timeout` is the value of Prometheus's timeout header, "" without one.
         """
 
     def asset(self, path: str) -> "Asset | None":
-        """What the page asks for below `/assets/`; None if there is no such thing."""
+        """A file below `/assets/`; None if there is no such file."""
 
     def max_export(self) -> int:
-        """Largest export of OpenTelemetry that is taken, in bytes; 0 while none is."""
+        """Maximum size of an OTLP export in bytes; 0 if there is no receiver."""
 
     def export(self, signal: Signal, request: "Request") -> "Response | None":
-        """The answer to an export; None while none is taken."""
+        """The response to an OTLP export; None if there is no receiver."""
 
 
 class Request(NamedTuple):
-    """The head of a request; header names are lower case, repeated headers are joined with a comma."""
+    """A request; header names are lower case, repeated headers are joined with a comma."""
 
     method: str
     path: str
     query: str
     headers: dict[str, str]
     body: bytes = b""
-    """Only of paths that take one."""
+    """Empty for paths that take none."""
     body_problem: str = ""
     """Why the body was not read: `too_large`, `slow` or `busy`."""
 
     def argument(self, name: str) -> str:
-        """The first value of a query parameter, empty if there is none."""
+        """The first value of a query parameter, "" if there is none."""
         try:
             return parse_qs(self.query, max_num_fields=20).get(name, [""])[0]
         except ValueError:
@@ -176,7 +176,7 @@ class Endpoints:
         return text(500, f"not reloaded, the old configuration stays in force:\n{reason}")
 
     def max_body(self, request: Request) -> int:
-        """Bytes of the body that `respond` wants; 0 if none."""
+        """Maximum size of the body; 0 for paths that take none."""
         return self._pages.max_export() if request.path in (TRACES, LOGS) and request.method == "POST" else 0
 
     def traces(self, request: Request) -> Response:
@@ -227,7 +227,7 @@ def _exposition(request: Request, body: bytes, *, openmetrics: bool) -> Response
 def _packed(
     request: Request, body: bytes, headers: dict[str, str], vary: str = "Accept-Encoding"
 ) -> Response:
-    """The body, compressed where that is wanted and pays."""
+    """The response, compressed if the client accepts that and it is worthwhile."""
     headers = {**headers, "Vary": vary}
     if len(body) >= GZIP_MIN_BYTES and accepts_gzip(request.headers.get("accept-encoding", "")):
         body = zlib.compress(body, GZIP_LEVEL, wbits=31)
@@ -244,6 +244,6 @@ def _no_receiver() -> Response:
 
 
 def _is_cross_site(request: Request) -> bool:
-    """Browsers name the page that posts; tools do not."""
+    """Whether a browser sent the request from another site; tools send no such header."""
     origin = request.headers.get("origin")
     return origin is not None and urlsplit(origin).netloc != request.headers.get("host", "")

@@ -1,10 +1,10 @@
-"""Reads the Accept and Accept-Encoding headers of HTTP."""
+"""Content negotiation by the Accept and Accept-Encoding headers."""
 
 from typing import NamedTuple
 
 
 class Offer(NamedTuple):
-    """One comma-separated entry: `value;version=...;q=weight`; an unreadable weight counts as not wanted."""
+    """One comma-separated entry, `value;version=...;q=weight`; an invalid weight counts as 0."""
 
     value: str
     version: str
@@ -12,7 +12,7 @@ class Offer(NamedTuple):
 
 
 def prefers_openmetrics(accept: str) -> bool:
-    """False without a clear wish for OpenMetrics 1.0.0, as every scraper reads the text format."""
+    """Whether OpenMetrics 1.0.0 is preferred; in doubt False, as every scraper reads the text format."""
     offers = _offers(accept)
     openmetrics = _preference(offers, "application", "openmetrics-text", "1.0.0")
     return openmetrics[0] > 0 and openmetrics > _preference(offers, "text", "plain", "0.0.4")
@@ -38,7 +38,7 @@ def _offer(entry: str) -> Offer:
 
 
 def _preference(offers: list[Offer], kind: str, subtype: str, version: str) -> tuple[float, int]:
-    """Weight and exactness of the most exact entry that fits; that one decides, as RFC 9110 has it."""
+    """Weight and specificity of the most specific matching entry, which decides by RFC 9110."""
     exactness = {"*/*": 1, f"{kind}/*": 2, f"{kind}/{subtype}": 3}
     fitting = [
         (offer.weight, exactness[offer.value] + bool(offer.version))

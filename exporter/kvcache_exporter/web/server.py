@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn in a thread of its own, on a socket that is bound at once."""
+"""The HTTP server: uvicorn in its own thread, on a socket that is bound at once."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ from kvcache_exporter.web.endpoints import PROBES, Endpoints, Pages, Request, Re
 
 MAX_HEAD_BYTES = 16 << 10
 GRACE_SECONDS = 5
-"""How long running requests may take to end once the server is told to stop."""
+"""Seconds that running requests may take to finish when the server stops."""
 
 _FLAG = "--web.listen-address"
 _ADVICE = {
@@ -32,7 +32,7 @@ _ADVICE = {
 
 
 class WebServer:
-    """Bound when made, so that a taken port is known at once; serves from `start` to `stop`."""
+    """Bound when created, so that a port in use is reported at once; serves from `start` to `stop`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class WebServer:
         open_paths: Collection[str] = (),
         max_body: Callable[[Request], int] = lambda _: 0,
     ) -> None:
-        """`open_paths` and `max_body` as `Application` has them; raises what `listen_on` raises."""
+        """`open_paths` and `max_body` as in `Application`; raises the errors of `listen_on`."""
         self._config = config or WebConfig()
         self._listener = listen_on(listen)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
@@ -54,14 +54,14 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Where to reach the server from this machine."""
+        """URL of the server on this machine."""
         return url_of(self.address, self._config.scheme)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes no new connections and lets running requests end."""
+        """Refuse new connections and let running requests finish."""
         self._uvicorn.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(GRACE_SECONDS + 2.0)
@@ -85,7 +85,7 @@ class WebServer:
 def web_server(
     listen: str, pages: Pages, config: WebConfig | None = None, *, open_probes: bool = False
 ) -> WebServer:
-    """A server that is bound and waits for `start`; raises what `listen_on` raises."""
+    """A server that is bound but not started; raises the errors of `listen_on`."""
     endpoints = Endpoints(pages)
     return WebServer(
         listen,
@@ -105,12 +105,12 @@ def _uvicorn(application: Application, config: WebConfig, limits: Limits) -> uvi
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        # Its warnings are about single clients and come as often as these like.
+        # Its warnings are about single clients, who could flood the log.
         log_level=logging.ERROR,
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        # One connection more than there is room for is told so.
+        # One more connection than allowed, which gets an error response.
         limit_concurrency=limits.connections + 1,
         timeout_keep_alive=int(limits.next_seconds),
         timeout_graceful_shutdown=GRACE_SECONDS,
@@ -120,7 +120,7 @@ def _uvicorn(application: Application, config: WebConfig, limits: Limits) -> uvi
 
 
 def parse_listen(address: str) -> tuple[str, int]:
-    """Host (empty = all interfaces) and port; raises UsageError."""
+    """Host ("" for all interfaces) and port; raises UsageError."""
     try:
         parts = urlsplit(f"//{address}")
         port = parts.port
@@ -132,24 +132,24 @@ def parse_listen(address: str) -> tuple[str, int]:
 
 
 def listen_on(address: str) -> socket.socket:
-    """Raises UsageError for a malformed address, KVCacheError if it cannot be listened on."""
+    """Raises UsageError for a malformed address, KVCacheError if listening fails."""
     host, port = parse_listen(address)
     everywhere = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if everywhere or ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, dualstack_ipv6=everywhere)
     except OSError as error:
-        # Not error.strerror: create_server puts the address into it once more.
+        # Not error.strerror: create_server adds the address to it again.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         advice = _ADVICE.get(error.errno or 0, f"choose another {_FLAG}")
         raise KVCacheError(f"cannot listen on {address}: {reason}; {advice}") from error
-    # Connections inherit it; asyncio only sets it where the protocol is named, and here it is 0.
+    # Connections inherit it; asyncio sets it only for an explicit protocol, which is 0 here.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 def url_of(address: tuple[str, int], scheme: str) -> str:
-    """Where this machine reaches what listens there."""
+    """The URL of this address on this machine."""
     host, port = address
     host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104  compared, not bound
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

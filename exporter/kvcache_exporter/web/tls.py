@@ -1,4 +1,4 @@
-"""The section tls_server_config of the web configuration, in Go's names, and the context made from it."""
+"""The section tls_server_config of the web configuration, with Go's names, and its TLS context."""
 
 import contextlib
 import ipaddress
@@ -23,7 +23,7 @@ CIPHERS = {
         ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
     )
 }
-# TLS 1.3 always offers all of these, in Go as in OpenSSL; naming them chooses nothing.
+# TLS 1.3 always offers all of these, in Go as in OpenSSL; listing them has no effect.
 CIPHERS_TLS13 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
 CLIENT_AUTH = {
@@ -70,7 +70,7 @@ class TlsServer(Section):
         except KVCacheError as error:
             yield "", str(error)
         except OSError:
-            return  # the reader of the paths has told
+            return  # reported when the paths were read
 
     def context(self) -> ssl.SSLContext:
         """Raises KVCacheError if a file cannot be used, OSError if it cannot be read."""
@@ -98,7 +98,7 @@ class TlsServer(Section):
         pair = f"{self.cert_file} and {self.key_file}"
         problem = f"{pair} are not a certificate and its own key, PEM and without passphrase"
         try:
-            # A key with a passphrase must fail, not ask at the terminal.
+            # A key with a passphrase must fail, not prompt at the terminal.
             context.load_cert_chain(self.cert_file, self.key_file, password="")
             problem = f"{self.client_ca_file} holds no PEM certificate"
             if self.client_ca_file:
@@ -108,7 +108,7 @@ class TlsServer(Section):
 
 
 def has_allowed_san(certificate: Mapping[str, Any] | None, allowed: tuple[str, ...]) -> bool:
-    """Whether the client's certificate, as ssl gives it, has one of the names; no names allow everybody."""
+    """Whether a client certificate (from `ssl`) has one of the names; no names allow every client."""
     found = (certificate or {}).get("subjectAltName", ())
     return not allowed or any(_canonical(str(value)) in allowed for _, value in found)
 

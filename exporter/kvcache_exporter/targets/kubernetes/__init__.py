@@ -1,4 +1,4 @@
-"""Targets that a Kubernetes cluster runs: pods or endpoints, listed once and then watched."""
+"""Targets in a Kubernetes cluster: pods or endpoints, listed once and then watched."""
 
 from kvcache_exporter.targets.kubernetes.discovery import KubernetesDiscovery
 

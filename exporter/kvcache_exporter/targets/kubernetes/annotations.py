@@ -1,4 +1,4 @@
-"""What an object's own annotations say of how it is to be scraped."""
+"""Annotations by which an object configures its scraping."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,17 +13,17 @@ _KEYS = ("scrape", "port", "path", "scheme", "engine")
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How to scrape one object."""
+    """How an object wants to be scraped."""
 
     group: TargetGroup
-    """With the scheme, path and engine that the annotations ask for."""
+    """The group with the scheme, path and engine of the annotations."""
     port: str | None
 
 
 def read_annotations(
     annotations: Mapping[str, str] | None, group: TargetGroup, port: str | None, *, opt_in: bool
 ) -> Wishes | None:
-    """None if the object is not to be scraped; raises DiscoveryError with the annotation that is wrong."""
+    """None if the object is not to be scraped; raises DiscoveryError that names a wrong annotation."""
     own = {key: text for key, text in (annotations or {}).items() if key.startswith(PREFIX)}
     for key in own:
         if key.removeprefix(PREFIX) not in _KEYS:
@@ -40,7 +40,7 @@ def read_annotations(
 def _steered(own: Mapping[str, str], group: TargetGroup) -> TargetGroup:
     scheme = _word(own, "scheme", ("http", "https"))
     if scheme == "http" and group.url_scheme == "https":
-        raise _wrong("scheme", scheme, "https as its group has; credentials would travel in the clear")
+        raise _wrong("scheme", scheme, "https as in its group; credentials would be sent in clear text")
     path = own.get(PREFIX + "path")
     if path is not None and not is_url_path(path):
         raise _wrong("path", path, "a path such as /metrics")

@@ -1,4 +1,4 @@
-"""Discovery in Kubernetes: one thread per group, with a watch for each of its namespaces."""
+"""Kubernetes discovery: one thread per group, with a watch for each of its namespaces."""
 
 import asyncio
 import contextlib
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kvcache_exporter.config import TargetGroup
 from kvcache_exporter.targets.base import Discovery, DiscoveryError, Target
-from kvcache_exporter.targets.kubernetes.found import ROLES, Found, told_apart
+from kvcache_exporter.targets.kubernetes.found import ROLES, Found, uniquely_named
 from kvcache_exporter.targets.kubernetes.store import Store
 
 if TYPE_CHECKING:
     from kvcache_exporter.targets.kubernetes.reflector import Reflector
 
 FIRST_SECONDS = 2.0
-"""How long the first `settle` may wait for the first list, so that its targets count at once."""
+"""Seconds that the first `settle` waits for the first list, so that its targets are there at once."""
 _SHOWN_PROBLEMS = 20
 
 
 class KubernetesDiscovery(Discovery):
-    """Changes come by themselves; while the API server is away the last known targets are kept."""
+    """Changes are pushed by watches; while the API server is down the last known targets are kept."""
 
     key: ClassVar[str] = "kubernetes"
 
@@ -37,13 +37,13 @@ class KubernetesDiscovery(Discovery):
         self._targets: Sequence[Target] = ()
         self._reflectors: list[Reflector] = []
         self._waiting = set(namespaces)
-        """Namespaces not listed yet."""
+        """Namespaces that are not listed yet."""
         self._listed = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._stopped = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="discovery kubernetes", daemon=True)
         self._settles_at = 0.0
-        """Monotonic time until which the first list is waited for."""
+        """Monotonic time until which `settle` waits for the first list."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class KubernetesDiscovery(Discovery):
             runner.run(self._watch())
 
     async def _watch(self) -> None:
-        # Late, because it brings an HTTP client and is of no use without a cluster.
+        # Late imports: they load an HTTP client that is useless without a cluster.
         from kvcache_exporter.targets.kubernetes.reflector import Reflector  # noqa: PLC0415
         from kvcache_exporter.targets.kubernetes.session import Collection  # noqa: PLC0415
 
@@ -103,7 +103,7 @@ class KubernetesDiscovery(Discovery):
 
     def _rebuild(self) -> None:
         found = chain.from_iterable(store.found() for store in self._stores.values())
-        self._targets = tuple(told_apart(found))
+        self._targets = tuple(uniquely_named(found))
         self.changed()
 
     def _note_listed(self, namespace: str) -> None:

@@ -1,4 +1,4 @@
-"""From an object of the cluster to targets."""
+"""Turns objects of the cluster into targets."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from kvcache_exporter.targets.kubernetes.annotations import Wishes, read_annotat
 from kvcache_exporter.targets.kubernetes.objects import EndpointSlice, Metadata, Pod
 
 USUAL_PORT_NAMES = ("http", "metrics")
-"""Looked for, in this order, where no port is named."""
+"""Port names that are tried in this order if none is configured."""
 
 
 class Found(NamedTuple):
-    """A target that is called by its pod as long as the pod has no second one."""
+    """A target, named after its pod unless the pod has several."""
 
     target: Target
     port: int
@@ -81,7 +81,7 @@ ROLES = {
 
 
 def choose_ports(ports: Sequence[Port], wanted: str | None) -> list[int]:
-    """The numbers of the wanted port; several containers may have a port of the same name."""
+    """The numbers of the wanted port; several containers may have ports of the same name."""
     if wanted is not None and wanted.isdecimal():
         return [int(wanted)]
     names = USUAL_PORT_NAMES if wanted is None else (wanted,)
@@ -96,8 +96,8 @@ def choose_ports(ports: Sequence[Port], wanted: str | None) -> list[int]:
     raise DiscoveryError(f"{missing}, it has {has}; set port or the annotation kvcache-exporter.io/port")
 
 
-def told_apart(found: Iterable[Found]) -> list[Target]:
-    """Targets by name: the port is added where a pod has several, and of several addresses one is taken."""
+def uniquely_named(found: Iterable[Found]) -> list[Target]:
+    """Targets with unique names: the port is added if a pod has several, and one of several addresses is taken."""
     by_name: dict[str, dict[int, Target]] = {}
     for target, port in found:
         ports = by_name.setdefault(target.name, {})

@@ -1,4 +1,4 @@
-"""The few fields of Kubernetes' objects that discovery needs; everything else is never kept."""
+"""The few fields of Kubernetes objects that discovery needs; nothing else is decoded."""
 
 from typing import Annotated
 
@@ -20,13 +20,13 @@ class Version(msgspec.Struct, rename="camel"):
 
 
 class Versioned(msgspec.Struct):
-    """Any object of a watch; those of bookmarks have no name."""
+    """Any object of a watch; bookmarks have no name."""
 
     metadata: Version
 
 
 class Named(msgspec.Struct):
-    """Any object, as far as all are alike."""
+    """Any named object."""
 
     metadata: Metadata
 
@@ -41,7 +41,7 @@ class Container(msgspec.Struct, rename="camel"):
     name: str
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
-    """`Always` makes an init container a sidecar that runs on."""
+    """`Always` makes an init container a sidecar."""
 
 
 class PodSpec(msgspec.Struct, rename="camel"):
@@ -104,7 +104,7 @@ class ObjectList(msgspec.Struct):
 
     metadata: ListMetadata
     items: list[msgspec.Raw] | None = None
-    """Go writes an empty list as null unless it takes care not to."""
+    """Go encodes an empty list as null."""
 
 
 class WatchEvent(msgspec.Struct):
@@ -113,7 +113,7 @@ class WatchEvent(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """What the server says of a request that failed."""
+    """The server's description of a failed request."""
 
     code: int = 0
     message: str = ""

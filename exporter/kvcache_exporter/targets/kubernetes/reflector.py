@@ -1,7 +1,7 @@
-"""Keeps a store equal to a collection of the API server: one list, then a watch from where the list ended.
+"""Keeps a store in sync with a collection of the API server: one list, then a watch from its version on.
 
-lightkube reads kubeconfigs and authenticates. Its own watch does not list again after 410, asks for no
-bookmarks, and splits events at every Unicode line end, of which some may stand in annotations.
+lightkube reads kubeconfigs and authenticates. Its own watch does not list again after 410, does not request
+bookmarks, and splits events at every Unicode line end, some of which may occur in annotations.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ PAGE_LIMIT = 500
 _WATCH_SECONDS = (300, 600)
 _MAX_LINE_BYTES = 16 << 20
 _QUICK_SECONDS = 1.0
-"""A watch that ends sooner is not asked for again at once."""
+"""Seconds; a watch that ends sooner is not repeated at once."""
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _PAUSES_WHEN_GONE = (0.0, *_PAUSES)
 _CALM_SECONDS = 30.0
@@ -41,9 +41,9 @@ _RESUMABLE = ("timeout", "connection", "truncated", "throttled", "http_status", 
 
 
 class Pauses:
-    """How long to wait after each failure: longer and longer, from the start after half a minute without one.
+    """Increasing pauses between retries, reset after half a minute without a failure.
 
-    Balancers cut connections after a minute: such a cut is to cost a moment, however often it comes.
+    Load balancers cut connections after a minute: each such cut should only cost a moment.
     """
 
     def __init__(self, seconds: tuple[float, ...]) -> None:
@@ -62,7 +62,7 @@ class Pauses:
 
 
 class Reflector:
-    """One collection; `run` goes on until it is cancelled."""
+    """Follows one collection; `run` ends only when cancelled."""
 
     def __init__(
         self,
@@ -73,16 +73,16 @@ class Reflector:
         failed: Callable[[DiscoveryError, str], None],
         listed: Callable[[], None],
     ) -> None:
-        """`failed` takes what went wrong and the problem before it; `listed` is called after every list."""
+        """`failed` takes the error and the problem before it; `listed` is called after every list."""
         self.problem = ""
-        """What is wrong now, "" if nothing."""
+        """The current problem, "" if there is none."""
         self._collection = collection
         self._store = store
         self._kubeconfig = kubeconfig
         self._failed = failed
         self._listed = listed
         self._version = ""
-        """From where to watch; "" to list first."""
+        """Resource version to watch from; "" to list first."""
         self._in_row = 0
         self._pauses = Pauses(_PAUSES)
         self._pauses_when_gone = Pauses(_PAUSES_WHEN_GONE)
@@ -90,7 +90,7 @@ class Reflector:
     async def run(self) -> None:
         while True:
             try:
-                # Anew for each watch, as tokens are replaced while it runs.
+                # A new client for each watch, as tokens are rotated while it runs.
                 async with open_client(self._kubeconfig) as client:
                     await self._follow(client)
             except Exception as error:
@@ -100,7 +100,7 @@ class Reflector:
                 await asyncio.sleep(self._pause(explanation))
 
     async def _follow(self, client: httpx2.AsyncClient) -> None:
-        """List if need be, and watch until the server ends the watch as it was asked to."""
+        """List if needed, and watch until the server ends the watch as requested."""
         if not self._version:
             await self._list(client)
         began = time.monotonic()
@@ -109,16 +109,16 @@ class Reflector:
             await asyncio.sleep(self._pauses.next())
 
     def _pause(self, error: DiscoveryError) -> float:
-        """Note the failure; seconds to wait before the next try."""
+        """Record the failure; returns the seconds to wait before the next try."""
         if isinstance(error, RequestError) and error.is_gone:
-            # Part of the protocol: the server keeps no long history.
+            # Part of the protocol: the server keeps a short history.
             log.info("discovery: %s: listing again", self._collection)
             self._version = ""
             return self._pauses_when_gone.next()
         before, self.problem = self.problem, str(error)
         self._failed(error, before)
         self._in_row += 1
-        # A first cut connection is resumed; what fails twice or is not understood begins with a new list.
+        # A first cut connection is resumed; after a second failure or an unknown one, list again.
         if self._in_row > 1 or error.reason not in _RESUMABLE:
             self._version = ""
         asked = error.retry_after if isinstance(error, RequestError) else 0.0
@@ -130,7 +130,7 @@ class Reflector:
         except RequestError as error:
             if not error.is_gone:
                 raise
-            # The pages took longer than the server keeps them: all at once then.
+            # Paging took longer than the server keeps a version: list everything at once.
             entries, version = await self._pages(client, "")
         self._store.replace(entries)
         self._version = version
@@ -144,7 +144,7 @@ class Reflector:
                 response = await client.get(self._collection.path, params=parameters)
             check_status(response, "list", self._collection)
             page = msgspec.json.decode(response.content, type=ObjectList)
-            # Page by page, so that no more than one is ever held.
+            # Page by page, so that only one is in memory.
             entries |= self._store.read(page.items or ())
             if not page.metadata.continue_:
                 return entries, page.metadata.resource_version
@@ -164,14 +164,14 @@ class Reflector:
         async with asyncio.timeout(seconds + ANSWER_SECONDS), stream as response:
             check_status(response, "watch", self._collection)
             keep_alive(response)
-            # Not sooner: where only the list is allowed the same problem would be told as new each time.
+            # Not sooner: if only `list` is allowed, the same problem would be reported as new each time.
             self.problem, self._in_row = "", 0
             async for line in split_lines(response.aiter_bytes()):
                 self._take(msgspec.json.decode(line, type=WatchEvent))
 
     def _take(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
-            # From where it fails once it may fail for ever, while every watch begins well.
+            # Resuming at this version may fail for ever, although every watch starts well.
             self._version = ""
             raise refusal(msgspec.json.decode(event.object, type=Status).code, "watch", self._collection)
         version = msgspec.json.decode(event.object, type=Versioned).metadata.resource_version
@@ -185,7 +185,7 @@ class Reflector:
 
 
 async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Lines without their end; raises RequestError if one has none."""
+    """Lines without their line end; raises RequestError for an incomplete one."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""Requests to a Kubernetes API server: credentials, and a closed reason for everything that goes wrong."""
+"""Requests to a Kubernetes API server: credentials, and a closed reason for every failure."""
 
 import socket
 import ssl
@@ -22,12 +22,12 @@ from kvcache_exporter.targets.kubernetes.found import Role
 _CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""In seconds: a connection that a firewall forgot is noticed within a minute, however quiet the watch."""
+"""Seconds: a connection dropped by a firewall is noticed within a minute, even on a quiet watch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The objects of one kind in one namespace ("" is all) that a label selector picks."""
+    """The objects of one kind in one namespace ("" for all) that match a label selector."""
 
     role: Role
     namespace: str
@@ -49,18 +49,18 @@ class Collection:
 
 
 class RequestError(DiscoveryError):
-    """The server, or the way to it, did not give what was asked for."""
+    """A request to the API server failed."""
 
     def __init__(self, message: str, reason: str, *, retry_after: float = 0.0, is_gone: bool = False) -> None:
         super().__init__(message, reason)
         self.retry_after = retry_after
-        """Seconds that the server asks to be left alone for."""
+        """Seconds to wait, by the server's Retry-After."""
         self.is_gone = is_gone
-        """The version asked for is too old: list again."""
+        """Whether the requested version is too old, so that a new list is needed."""
 
 
 def open_client(kubeconfig: str | None) -> httpx2.AsyncClient:
-    """A client with credentials as they are now, so that rotated ones are taken up; raises RequestError."""
+    """A client with the current credentials, so that rotated ones take effect; raises RequestError."""
     try:
         config = _cluster(kubeconfig)
         client = AsyncClient(
@@ -123,7 +123,7 @@ def refusal(status: int, verb: str, collection: Collection, retry_after: str = "
 
 
 def explained(error: Exception, collection: Collection) -> DiscoveryError:
-    """What went wrong while a collection was listed or watched, in words and with its reason."""
+    """The error of a list or watch, with a message and a reason."""
     if isinstance(error, DiscoveryError):
         return error
     for cause in _causes(error):
@@ -138,13 +138,13 @@ def explained(error: Exception, collection: Collection) -> DiscoveryError:
     if isinstance(error, msgspec.DecodeError):
         return _failure(collection, f"the answer is not understood: {error}", "invalid")
     if isinstance(error, ConfigError | OSError):
-        # Of files and plugins: those of the network were the client's errors.
+        # Of files and plugins; network errors are the client's own types.
         return _failure(collection, f"no credentials: {error}", "credentials")
     return _failure(collection, f"{type(error).__name__}: {error}", "internal")
 
 
 def keep_alive(response: httpx2.Response) -> None:
-    """Have the system probe the connection while nothing is sent."""
+    """Enable TCP keep-alive probes on the connection."""
     connection: Any = response.extensions["network_stream"].get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE:

@@ -1,4 +1,4 @@
-"""What is known of the objects of one collection: only their targets, and what is wrong with them."""
+"""The known objects of one collection: only their targets and problems."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one object comes to."""
+    """The targets or the problem of one object."""
 
     found: tuple[Found, ...] = ()
     problem: str = ""
 
 
 class Store:
-    """Written by one thread; `changed` is called when targets differ from before."""
+    """Written by one thread; `changed` is called when the targets change."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Store:
         changed: Callable[[], None],
         failed: Callable[[str], None],
     ) -> None:
-        """`failed` takes what is wrong with an object, once for as long as it is the same."""
+        """`failed` takes the problem of an object, once for as long as it stays the same."""
         self._find = find
         self._changed = changed
         self._failed = failed
@@ -42,16 +42,16 @@ class Store:
 
     @property
     def problems(self) -> list[str]:
-        # A copy at once: the endpoints ask from threads of their own.
+        # Copied in one step: the web endpoints read from other threads.
         return [entry.problem for entry in list(self._entries.values()) if entry.problem]
 
     def read(self, objects: Iterable[bytes]) -> dict[Key, Entry]:
-        """What a page of a list comes to; raises msgspec.DecodeError if an object has no name."""
+        """The entries of a page of a list; raises msgspec.DecodeError if an object has no name."""
         entries = (self._read(data) for data in objects)
         return {key: entry for key, entry in entries if entry != _NOTHING}
 
     def replace(self, entries: dict[Key, Entry]) -> None:
-        """These are all objects there are."""
+        """Replace all objects."""
         before, self._entries = self._entries, entries
         for key, entry in entries.items():
             if entry.problem and entry != before.get(key):
@@ -60,10 +60,10 @@ class Store:
             self._changed()
 
     def put(self, data: bytes) -> None:
-        """This object is new or has changed."""
+        """Add or update an object."""
         key, entry = self._read(data)
         before = self._entries.get(key, _NOTHING)
-        # Without targets and problems there is nothing to remember.
+        # An object without targets and problems need not be kept.
         if entry == _NOTHING:
             self._entries.pop(key, None)
         else:
@@ -74,7 +74,7 @@ class Store:
             self._changed()
 
     def drop(self, data: bytes) -> None:
-        """This object is gone."""
+        """Remove an object."""
         metadata = msgspec.json.decode(data, type=Named).metadata
         before = self._entries.pop((metadata.namespace, metadata.name), _NOTHING)
         if before.found:
