@@ -231,7 +231,7 @@ def test_annotations_override_what_the_group_says(api: KubernetesApi, tmp_path: 
         ("path", "metrics", "a path such as /metrics"),
         ("path", "/m?x", "a path such as /metrics"),
         ("scheme", "ftp", "one of http, https"),
-        ("scheme", "http", "https as its group has; credentials would travel in the clear"),
+        ("scheme", "http", "https as in its group; credentials would be sent in clear text"),
         ("engine", "vlm", "one of auto, " + ", ".join(engine.name for engine in ENGINES)),
     ],
 )
