@@ -97,7 +97,7 @@ def choose_ports(ports: Sequence[Port], wanted: str | None) -> list[int]:
 
 
 def uniquely_named(found: Iterable[Found]) -> list[Target]:
-    """Targets with unique names: several ports are told apart by number, and one of several addresses is taken."""
+    """Targets with unique names: several ports of a pod are told apart by number."""
     by_name: dict[str, dict[int, Target]] = {}
     for target, port in found:
         ports = by_name.setdefault(target.name, {})
