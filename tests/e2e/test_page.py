@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,26 @@ def test_tab_goes_through_links_and_tables_in_the_order_of_the_page(browser: Bro
         page.locator(".skip").focus()
         page.keyboard.press("Enter")
         assert page.evaluate("location.hash") == "#main"
+
+
+def test_arrow_keys_go_through_the_points_of_a_chart(browser: Browser, url: str) -> None:
+    with opened(browser, url) as page:
+        drawn(page, "hits")
+        history = page.evaluate("JSON.parse(document.getElementById('data').textContent).history")
+        legend = "#chart-hits .u-legend .u-value"
+        page.route("**/*", lambda route: route.abort())
+        page.locator("#chart-hits").focus()
+        for back in (1, 2):
+            page.keyboard.press("ArrowLeft")
+            at = datetime.fromtimestamp(history["at"][-back], UTC)
+            assert page.locator(legend).first.inner_text() == f"{at:%H:%M:%S}"
+        page.keyboard.press("ArrowRight")
+        ratio = history["token_hit_ratio"][-1]
+        assert page.locator(legend).nth(1).inner_text() == f"{round(100 * ratio, 1):g} %"
+        page.keyboard.press("Tab")
+        newest = datetime.fromtimestamp(history["at"][-1], UTC)
+        assert page.locator(legend).first.inner_text() == f"{newest:%H:%M:%S}"
+        page.unroute("**/*")
 
 
 def test_the_focus_survives_new_figures(browser: Browser, url: str) -> None:

@@ -148,6 +148,23 @@
     if (chart && !kind.xText && chart.cursor.left < 0) chart.setLegend({ idx: chart.data[0].length - 1 }, false);
   }
 
+  // The arrow keys move through a chart's points as a pointer does.
+  function step(event, chart) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!chart || !by) return;
+    const x = chart.data[0], from = chart.cursor.left < 0 ? (by < 0 ? x.length : -1) : chart.cursor.idx;
+    const place = Math.min(x.length - 1, Math.max(0, from + by));
+    chart.setCursor({ left: chart.valToPos(x[place], "x"), top: 0 });
+    event.preventDefault();
+  }
+
+  function listen(name) {
+    const host = document.getElementById(`chart-${name}`);
+    host.tabIndex = 0;
+    host.addEventListener("keydown", (event) => step(event, charts.get(name)));
+    host.addEventListener("blur", () => charts.get(name)?.setCursor({ left: -10, top: -10 }));
+  }
+
   function redraw() {
     charts.forEach((chart) => chart.destroy());
     charts.clear();
@@ -202,6 +219,7 @@
   }
 
   document.documentElement.classList.add("scripted");
+  Object.keys(KINDS).forEach(listen);
   draw();
   say("live", "Live");
   timer = setTimeout(refresh, EVERY);
