@@ -1,5 +1,6 @@
 """A resolver that hangs: who waits for it, for how long, and what is said of it."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -92,6 +93,26 @@ def test_a_name_without_an_address_is_an_error_each_time(resolver: Resolver) -> 
     for _ in range(2):
         with pytest.raises(socket.gaierror, match="Temporary failure"):
             lookups.find("nobody.test", 80, 10.0)
+
+
+def test_an_event_loop_waits_as_long_as_it_likes_and_leaves_no_thread_that_must_end(
+    resolver: Resolver,
+) -> None:
+    lookups = Lookups()
+
+    async def look(host: str, seconds: float = 10.0) -> Any:
+        async with asyncio.timeout(seconds):
+            return await lookups.found(host, 6443)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(look("a.hang", 0.05))
+    looking = [thread for thread in threading.enumerate() if thread.name == "look-up a.hang"]
+    assert [thread.daemon for thread in looking] == [True]
+    with pytest.raises(socket.gaierror):
+        asyncio.run(look("nobody.test"))
+    resolver.answer.set()
+    assert asyncio.run(look("a.hang"))[0][4] == ("127.0.0.1", 6443)
+    assert resolver.asked == ["a.hang", "nobody.test"]
 
 
 CONFIG = """

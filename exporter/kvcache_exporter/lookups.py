@@ -7,7 +7,9 @@ import ipaddress
 import socket
 import threading
 import time
+from asyncio import wrap_future
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
 AddressInfo = tuple[Any, ...]
@@ -30,22 +32,24 @@ def resolve(host: str, port: int) -> Sequence[AddressInfo]:
 
 
 class _Lookup:
-    """One name's look-up, whoever waits for it."""
+    """One name's look-up; `found` may be waited for by any number of threads and event loops."""
 
     def __init__(self) -> None:
-        self.done = threading.Event()
-        self.found: Sequence[AddressInfo] = ()
-        self.error: OSError | None = None
+        self.found: Future[Sequence[AddressInfo]] = Future()
+        # Whoever gives up waiting does not end it for the others.
+        self.found.set_running_or_notify_cancel()
         self.ended = float("inf")
         """Monotonic time."""
 
     def run(self, host: str) -> None:
         try:
-            self.found = resolve(host, 0)
+            addresses = resolve(host, 0)
         except OSError as error:
-            self.error = error
-        self.ended = time.monotonic()
-        self.done.set()
+            self.ended = time.monotonic()
+            self.found.set_exception(error)
+        else:
+            self.ended = time.monotonic()
+            self.found.set_result(addresses)
 
 
 class Lookups:
@@ -61,16 +65,25 @@ class Lookups:
         self._running: dict[str, _Lookup] = {}
 
     def find(self, host: str, port: int, seconds: float) -> Sequence[AddressInfo]:
-        """Raises OSError where the name has no address, HungLookupError where that is not known in time."""
+        """Raises OSError if the name has no address, HungLookupError if that is not known in time."""
         if is_literal(host):
             return resolve(host, port)
         lookup = self._joined(host)
-        if not lookup.done.wait(max(0.0, seconds)):
+        if not wait([lookup.found], max(0.0, seconds)).done:
             raise HungLookupError("the look-up of the name hangs; check the resolver (DNS)")
         self._end(host, lookup)
-        if lookup.error is not None:
-            raise type(lookup.error)(*lookup.error.args)
-        return [(*info[:4], (info[4][0], port, *info[4][2:])) for info in lookup.found]
+        if (error := lookup.found.exception()) is not None:
+            raise type(error)(*error.args)
+        return at_port(lookup.found.result(), port)
+
+    async def found(self, host: str, port: int) -> Sequence[AddressInfo]:
+        """As `find`, for event loops, which have times of their own."""
+        lookup = self._joined(host)
+        try:
+            return at_port(await wrap_future(lookup.found), port)
+        finally:
+            if lookup.found.done():
+                self._end(host, lookup)
 
     def _joined(self, host: str) -> _Lookup:
         with self._lock:
@@ -99,6 +112,10 @@ class Lookups:
         with self._lock:
             if self._running.get(host) is lookup:
                 del self._running[host]
+
+
+def at_port(addresses: Sequence[AddressInfo], port: int) -> Sequence[AddressInfo]:
+    return [(*info[:4], (info[4][0], port, *info[4][2:])) for info in addresses]
 
 
 def is_literal(host: str) -> bool:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvcache_exporter.config import TargetGroup
+from kvcache_exporter.lookups import LOOKUPS
 from kvcache_exporter.targets.base import Discovery, DiscoveryError, Target
 from kvcache_exporter.targets.kubernetes.found import ROLES, Found, uniquely_named
 from kvcache_exporter.targets.kubernetes.store import Store
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 FIRST_SECONDS = 2.0
 """Seconds that the first `settle` waits for the first list, so that its targets are there at once."""
 _SHOWN_PROBLEMS = 20
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Asyncio's own look-ups run in threads that the end of the process would wait for."""
+
+    async def getaddrinfo(self, host: Any, port: Any, **_options: int) -> Any:
+        return await LOOKUPS.found(host, port)
 
 
 class KubernetesDiscovery(Discovery):
@@ -39,7 +47,7 @@ class KubernetesDiscovery(Discovery):
         self._waiting = set(namespaces)
         """Namespaces that are not listed yet."""
         self._listed = threading.Event()
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._stopped = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="discovery kubernetes", daemon=True)
         self._settles_at = 0.0
