@@ -11,11 +11,12 @@ from kvcache_exporter.engines import candidates
 from kvcache_exporter.errors import StateError
 from kvcache_exporter.exposition import Renderer
 from kvcache_exporter.scrape.cold import forgotten
-from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.collector import TargetCollector, no_version
 from kvcache_exporter.scrape.fetch import Fetcher
 from kvcache_exporter.scrape.fleet import Fleet
 from kvcache_exporter.scrape.lifecycle import ColdRule
 from kvcache_exporter.scrape.scheduler import Job
+from kvcache_exporter.scrape.version import EngineVersion
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.targets import Target
 
@@ -62,6 +63,7 @@ class JobMaker:
             address=urlsplit(target.url).netloc.rpartition("@")[2],
             cleared=partial(self._cleared, target.name),
             request_metrics=target.request_metrics,
+            version=EngineVersion(target.url, target.http).of if target.ask_version else no_version,
         )
         if (data := self._saved.get(target.name)) is not None:
             collector.cold.restore(data)

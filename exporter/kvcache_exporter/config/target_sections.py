@@ -127,6 +127,7 @@ class TargetGroup(Access):
     kubernetes: KubernetesDiscovery | None = None
     labels: Annotated[tuple[tuple[str, str], ...], label_kinds.Labels()] = ()
     request_metrics: Annotated[bool, kinds.BOOLEAN] = True
+    ask_version: Annotated[bool, kinds.BOOLEAN] = True
 
     @classmethod
     def conflicts(cls, given: frozenset[str]) -> Problems:

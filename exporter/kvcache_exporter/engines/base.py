@@ -117,6 +117,10 @@ class Engine:
     alive_families: tuple[str, ...] = ()
     """If given, needed families count as missing only on a page that has one of these."""
     default_block_size: int = 1
+    metrics_path: str = "/metrics"
+    """Where its own web server has the page."""
+    version_path: str = ""
+    """Where it says its version as JSON (`version`), free of charge; "" if nowhere."""
 
     def families(self) -> frozenset[str]:
         """All families that the table names, without prefix."""

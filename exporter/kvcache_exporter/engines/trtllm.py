@@ -22,6 +22,8 @@ def _from_tier(name: str) -> Source:
 TRTLLM = Engine(
     name="trtllm",
     prefixes=("trtllm_", "trtllm:"),
+    metrics_path="/prometheus/metrics",
+    version_path="/version",
     rules=(
         Rule(c.PROMPT_TOKENS, (_PROMPT,)),
         Rule(c.CACHED_PROMPT_TOKENS, (_from_tier("gpu"), _CACHED), tier="device"),

@@ -46,6 +46,7 @@ VLLM = Engine(
     foreign_labels=("server",),
     twin_labels=(lmcache.WORKER,),
     default_block_size=16,
+    version_path="/version",
     rules=(
         Rule(c.PROMPT_TOKENS, (Source("prompt_tokens"),), needed=True),
         Rule(

@@ -31,6 +31,11 @@ from kvcache_exporter.scrape.watched import Watched, in_columns
 from kvcache_exporter.windows import History, Span, Terms
 
 
+def no_version(_engine: Engine, _life: int) -> str:
+    """Of targets that are not asked."""
+    return ""
+
+
 class TargetCollector:
     """Processes the pages of one target; not thread-safe.
 
@@ -49,10 +54,12 @@ class TargetCollector:
         address: str = "",
         cleared: Callable[[], int | None] = lambda: None,
         request_metrics: bool = True,
+        version: Callable[[Engine, int], str] = no_version,
     ) -> None:
         """`address` is the target's host:port, if that is not its name.
 
-        `cleared` returns how often KV events reported an emptied cache; None without events.
+        `cleared` returns how often KV events reported an emptied cache; None without events. `version` returns
+        the engine's version; its number changes with each restart.
         """
         self.who = Identity(target, namespace)
         self.engine = engines[0] if len(engines) == 1 else None
@@ -71,6 +78,7 @@ class TargetCollector:
         self.cold = ColdWatch(target, cold or ColdRule(), self._fleet)
         self._candidates = engines
         self._takes_requests = request_metrics
+        self._version = version
         self._windows = windows
         self._parser = PageParser(wanted_names((*engines, PLUGIN)))
         self._history = History(max(windows.values()))
@@ -104,9 +112,10 @@ class TargetCollector:
         self._fleet.answered(self.who.target, self._address)
         self._count(page, impossible, requests_under_way(plan, values), plan.merged)
         self.recent, self.recent_requests = self._increases()
+        life = self.cold.lifecycle.life
         self.samples = [
             *self._health(duration),
-            *about(plan, values, self.who.target),
+            *about(plan, values, self.who.target, self._version(plan.engine, life.restarts)),
             *(self.cold.samples(now) if plan.engine.serves else ()),
             *self.cold.split(measure(plan, values, self.who)),
             *self._requests.samples(values, self.who.target, plan.engine.name),

@@ -20,6 +20,7 @@ from kvcache_exporter.scrape.transport import Attempt, Find, OnePool, open_pool
 ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 _CHUNK = 1 << 16
 _MAX_GZIP_MEMBERS = 16
+JSON = "application/json"
 _NOT_METRICS = ("text/html", "application/json", "image/", "video/", "application/pdf", "application/zip")
 _NO_TLS = TlsSettings()
 
@@ -35,6 +36,7 @@ class Fetcher:
         timeout: float = 5.0,
         max_page_bytes: int = 1 << 24,
         look_up: Find = LOOKUPS.find,
+        content: str = ACCEPT,
     ) -> None:
         """`look_up` resolves the host of `url`; no other address is ever connected to."""
         http = http or HttpSettings()
@@ -46,9 +48,10 @@ class Fetcher:
         self._timeout = timeout
         self._max_page_bytes = max_page_bytes
         self._look_up = look_up
+        self._refused = tuple(kind for kind in _NOT_METRICS if kind != content)
         self._authorization = Authorization(http)
         self._attempt = Attempt()
-        self._request = requests.Request("GET", url, _headers(timeout)).prepare()
+        self._request = requests.Request("GET", url, _headers(timeout, content)).prepare()
         self._adapter: OnePool | None = None
         self._stamps: tuple[Stamp, ...] = ()
 
@@ -136,7 +139,7 @@ class Fetcher:
             hint = "see the engine's own log" if status >= 500 else "check path and port"
             raise self._error("http_status", f"HTTP status {status}, expected 200; {hint}")
         content_type = headers.get("Content-Type", "").strip().lower()
-        if content_type.startswith(_NOT_METRICS):
+        if content_type.startswith(self._refused):
             shown = content_type.partition(";")[0][:40]
             raise self._error("not_metrics", f"the page is {shown}, expected text/plain; check path and port")
         length = headers.get("Content-Length", "")
@@ -200,9 +203,9 @@ class Fetcher:
         return self._error("connection", "the answer is not HTTP or ended at once; check port and scheme")
 
 
-def _headers(timeout: float) -> dict[str, str]:
+def _headers(timeout: float, content: str) -> dict[str, str]:
     return {
-        "Accept": ACCEPT,
+        "Accept": content,
         "Accept-Encoding": "gzip",
         "User-Agent": f"kvcache-exporter/{__version__}",
         "X-Prometheus-Scrape-Timeout-Seconds": f"{timeout:g}",

@@ -77,15 +77,20 @@ def measure(plan: Plan, values: list[float], who: Identity) -> Iterator[Sample]:
             yield Sample(c.PREFIX_CACHING_ENABLED, who.labels(key), float(caching == "True"))
 
 
+<<<<<<< HEAD
 def about(plan: Plan, values: list[float], target: str) -> Iterator[Sample]:
     """Samples about the engine as a whole: version, configuration, process."""
+=======
+def about(plan: Plan, values: list[float], target: str, version: str = "") -> Iterator[Sample]:
+    """What the page says of the engine as a whole."""
+>>>>>>> 0efe549 (engine_version of vLLM and TensorRT-LLM, asked beside the page once a life)
     yield Sample(c.TARGET_MISSING, (target,), float(len(plan.missing)))
     yield Sample(c.TARGET_DEPRECATED, (target,), float(len(plan.deprecated)))
     if plan.start is not None and values[plan.start] > 0:
         yield Sample(c.TARGET_START, (target,), values[plan.start])
     caching, block_size, algorithm, dtype = (_text(_any_fact(plan, name, values)) for name in _INFO_FACTS)
-    labels = (target, plan.engine.name, "", plan.basis, caching.lower(), block_size, algorithm, dtype, "")
-    yield Sample(c.TARGET_INFO, labels, 1.0)
+    facts = (plan.basis, caching.lower(), block_size, algorithm, dtype, "")
+    yield Sample(c.TARGET_INFO, (target, plan.engine.name, version, *facts), 1.0)
 
 
 def _any_fact(plan: Plan, name: str, values: list[float]) -> str | float | None:

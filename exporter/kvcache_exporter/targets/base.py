@@ -37,6 +37,8 @@ class Target:
     """The operator's own labels, by name."""
     request_metrics: bool = True
     """Whether to export the counts of the plugin inside the engine."""
+    ask_version: bool = True
+    """Whether to ask the engine's web server for its version."""
     http: HttpSettings = field(default_factory=HttpSettings)
     """Shared by the targets of a group."""
 
@@ -96,6 +98,7 @@ def make_target(group: TargetGroup, address: Address, labels: tuple[tuple[str, s
         url=address.url(group.url_scheme, group.path),
         engine=group.engine,
         request_metrics=group.request_metrics,
+        ask_version=group.ask_version,
         labels=tuple(sorted({**dict(group.labels), **dict(labels)}.items())),
         http=group.http,
     )
