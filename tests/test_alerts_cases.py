@@ -454,10 +454,30 @@ COLD = [
         (
             Fires(
                 {"target": "pod-0"},
-                "pod-0 is still cold 15m 0s after its start. Send it less traffic, or traffic whose "
-                "prefixes it has.",
+                "pod-0 has been cold for 10m and more; its engine started 15m 0s ago. Send it less traffic, "
+                "or traffic whose prefixes it has.",
             ),
         ),
+    ),
+    Case(
+        "KVCacheColdStartSlow",
+        "a cache that was emptied in a week-old engine is cold since five minutes",
+        {
+            'kvcache_age_seconds{target="pod-0"}': "604800+60x60",
+            'kvcache_warm{target="pod-0"}': "1x25 0x30",
+            _PROMPTS: "0+12000x60",
+        },
+        30,
+    ),
+    Case(
+        "KVCacheColdStartSlow",
+        "a replica whose model took eleven minutes to load has just begun to serve",
+        {
+            'kvcache_age_seconds{target="pod-0"}': "_x11 660+60x60",
+            'kvcache_warm{target="pod-0"}': "_x11 0x60",
+            _PROMPTS: "_x11 0+12000x60",
+        },
+        18,
     ),
     Case(
         "KVCacheColdStartSlow",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from kvcache_exporter import catalogue as c
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.exposition import exposition
@@ -270,6 +271,17 @@ def test_an_unknown_page_names_the_engines_it_looked_for() -> None:
         f"unknown_engine: replica-0:8000: the page has no family of a known engine ({names}); "
         "check that the address is the engine's own metrics port"
     )
+
+
+def test_a_hybrid_models_requests_are_measured_by_its_own_large_blocks() -> None:
+    """A full hit computes up to one of them: 784 tokens, and not the 16 that were asked for."""
+    page = (ENGINE_FIXTURES / "vllm-0.32.0" / "page.prom").read_bytes()
+    hybrid = page.replace(b'effective_attention_block_size="32"', b'effective_attention_block_size="784"')
+    assert hybrid != page
+    wanted = (c.REQUEST_HIT_THRESHOLD, c.TARGET_INFO)
+    shown = {s.metric: s for s in collect(hybrid).samples if s.metric in wanted}
+    assert shown[c.REQUEST_HIT_THRESHOLD].value == 1000.0
+    assert shown[c.TARGET_INFO].labels[c.TARGET_INFO.labels.index("block_size")] == "784"
 
 
 def test_wanted_names_are_few() -> None:

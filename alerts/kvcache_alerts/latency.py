@@ -92,9 +92,12 @@ _COLD_P99 = f"histogram_quantile(0.99, {_COLD_BUCKETS})"
 _COLD_RATE = total(TARGET_MODEL, f'{_ENGINE_BUCKETS}{{phase="cold", le="+Inf"}}')
 _WARM_BUCKETS = total(MODEL, f'{r.MODEL_ENGINE_TTFT_BUCKETS.record}{{phase="warm"}}', "le")
 _WARM_P99 = f"histogram_quantile(0.99, {_WARM_BUCKETS})"
+_WARM_AT_ANY_TIME = total(("target",), f"max_over_time({series(c.WARM)}[$limit])", operator="max")
+_WARM_BEFORE = total(("target",), f"{series(c.WARM)} offset $limit", operator="max")
+# Not by age alone: a cache that was emptied is cold at any age, and loading a model takes its time.
 _COLD_TOO_LONG = (
     f"{total(('target',), series(c.AGE), operator='max')} > $limit_seconds "
-    f"and {total(('target',), series(c.WARM), operator='max')} == 0 "
+    f"and {_WARM_AT_ANY_TIME} == 0 and {_WARM_BEFORE} == 0 "
     f"and {total(('target',), r.TARGET_MODEL_PROMPT_TOKENS_RATE.record)} > $floor"
 )
 _COLD_TOO_SLOW = (
@@ -109,8 +112,8 @@ COLD_START_SLOW = Alert(
     summary="A replica takes too long to warm its cache, or is very slow while it does.",
     description="{{ $labels.target }} {{ if $labels.model_name }}({{ $labels.model_name }}) answers with a "
     "p99 time to first token of {{ $value | humanizeDuration }} while cold, over {factor} times that of warm "
-    "replicas.{{ else }}is still cold {{ $value | humanizeDuration }} after its start.{{ end }} Send it less "
-    "traffic, or traffic whose prefixes it has.",
+    "replicas.{{ else }}has been cold for {limit} and more; its engine started "
+    "{{ $value | humanizeDuration }} ago.{{ end }} Send it less traffic, or traffic whose prefixes it has.",
     board="kvcache-cold-start",
     conditions=(Condition(f"({_COLD_TOO_LONG}) or ({_COLD_TOO_SLOW})"),),
     parameters=(

@@ -26,6 +26,8 @@ _MEMORY = "1d"
 """How long a target without a page is remembered as an engine."""
 _TEXTS = ("prefix_caching", "block_size", "hash_algorithm", "cache_dtype")
 _SPELLINGS = (("true", "True"), ("false", "False"), ("", "None"))
+_SAID = "(.*[0-9].*)"
+"""A size, neither missing nor None."""
 _DURATION = "scrape_duration_seconds"
 _START = "process_start_time_seconds"
 
@@ -90,17 +92,21 @@ def _facts(engine: Engine, scope: Scope) -> Iterator[str]:
     stated = [fact for fact in engine.facts if fact.name in _TEXTS and fact.labels]
     for family in dict.fromkeys(fact.family for fact in stated):
         own = [fact for fact in stated if fact.family == family]
-        yield f"{one}{by('group', (*scope.target, *(f.name for f in own)), _texts(engine, own, scope))})"
+        names = dict.fromkeys(fact.name for fact in own)
+        yield f"{one}{by('group', (*scope.target, *names), _texts(engine, own, scope))})"
 
 
 def _texts(engine: Engine, facts: list[Fact], scope: Scope) -> str:
     source = Source(facts[0].family)
     found = scope.named(selector(engine, sample_names(engine, source, "info"), source, scope))
-    for fact in facts:
-        if fact.labels != (fact.name,):
-            found = label_join(found, fact.name, "", fact.labels)
+    for name in dict.fromkeys(fact.name for fact in facts):
+        *better, last = [fact.labels for fact in facts if fact.name == name]
+        if last != (name,):
+            found = label_join(found, name, "", last)
         for value, spelled in _SPELLINGS:
-            found = label_replace(found, fact.name, value, fact.name, spelled)
+            found = label_replace(found, name, value, name, spelled)
+        for (label,) in reversed(better):
+            found = label_replace(found, name, "$1", label, _SAID)
     return found
 
 

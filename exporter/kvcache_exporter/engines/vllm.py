@@ -102,6 +102,8 @@ VLLM = Engine(
         Basis("lookup", (_OLD_HITS, _EXTERNAL_HITS), _OLD_QUERIES),
     ),
     facts=(
+        # Of hybrid models, whose attention blocks are larger than what was asked for.
+        Fact("block_size", "cache_config_info", ("effective_attention_block_size",)),
         Fact("block_size", "cache_config_info", ("block_size",)),
         Fact("hash_algorithm", "cache_config_info", ("prefix_caching_hash_algo",)),
         Fact("cache_dtype", "cache_config_info", ("cache_dtype",)),
