@@ -1,6 +1,6 @@
-"""Addresses of names, looked up in threads of their own: a resolver that hangs costs only the time given.
+"""Looks up host names in separate threads, so that callers can set a timeout.
 
-The system's look-up cannot be ended from outside and may last for half a minute and more.
+The system's resolver takes no timeout, cannot be cancelled, and may hang for half a minute or more.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ _KEEP_SECONDS = 60.0
 
 
 class HungLookupError(OSError):
-    """No address of a name in time. No TimeoutError: whoever was to be asked is not to blame."""
+    """The look-up did not finish in time. Not a TimeoutError, which would blame the host."""
 
 
 def resolve(host: str, port: int) -> Sequence[AddressInfo]:
@@ -32,11 +32,11 @@ def resolve(host: str, port: int) -> Sequence[AddressInfo]:
 
 
 class _Lookup:
-    """One name's look-up; `found` may be waited for by any number of threads and event loops."""
+    """One look-up; any number of threads and event loops may wait for `found`."""
 
     def __init__(self) -> None:
         self.found: Future[Sequence[AddressInfo]] = Future()
-        # Whoever gives up waiting does not end it for the others.
+        # A waiter that is cancelled must not cancel it for the others.
         self.found.set_running_or_notify_cancel()
         self.ended = float("inf")
         """Monotonic time."""
@@ -53,10 +53,10 @@ class _Lookup:
 
 
 class Lookups:
-    """One look-up of a name at a time, however many ask, and `most` names at once. Any thread may ask.
+    """Runs at most one look-up per name, and at most `most` at once; thread-safe.
 
-    An answer that came too late for who asked is kept for a minute: with a first name server that is dead
-    every look-up takes five seconds, and nobody who waits for less would ever get to know an address.
+    An answer that arrives after the caller's timeout is kept for a minute. Otherwise a dead first name
+    server, which makes each look-up take five seconds, would defeat every shorter timeout.
     """
 
     def __init__(self, most: int = _MOST) -> None:
@@ -65,7 +65,7 @@ class Lookups:
         self._running: dict[str, _Lookup] = {}
 
     def find(self, host: str, port: int, seconds: float) -> Sequence[AddressInfo]:
-        """Raises OSError if the name has no address, HungLookupError if that is not known in time."""
+        """Raises OSError if the name has no address, HungLookupError after `seconds`."""
         if is_literal(host):
             return resolve(host, port)
         lookup = self._joined(host)
@@ -77,7 +77,7 @@ class Lookups:
         return at_port(lookup.found.result(), port)
 
     async def found(self, host: str, port: int) -> Sequence[AddressInfo]:
-        """As `find`, for event loops, which have times of their own."""
+        """`find` for event loops, without a timeout."""
         lookup = self._joined(host)
         try:
             return at_port(await wrap_future(lookup.found), port)
@@ -96,7 +96,7 @@ class Lookups:
                 raise HungLookupError(f"{problem}; check the resolver (DNS)")
             lookup = self._running[host] = _Lookup()
         try:
-            # A daemon, so that the process can end while the resolver hangs.
+            # A daemon thread, so that the process can exit while the resolver hangs.
             threading.Thread(target=lookup.run, args=(host,), name=f"look-up {host}", daemon=True).start()
         except RuntimeError as error:
             self._end(host, lookup)
@@ -119,7 +119,7 @@ def at_port(addresses: Sequence[AddressInfo], port: int) -> Sequence[AddressInfo
 
 
 def is_literal(host: str) -> bool:
-    """Whether a host is an address, which takes no look-up."""
+    """Whether a host is an IP address, which needs no look-up."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -128,4 +128,4 @@ def is_literal(host: str) -> bool:
 
 
 LOOKUPS = Lookups()
-"""Of the names that the configuration gives."""
+"""For names from the configuration."""

@@ -118,9 +118,9 @@ class Engine:
     """If given, needed families count as missing only on a page that has one of these."""
     default_block_size: int = 1
     metrics_path: str = "/metrics"
-    """Where its own web server has the page."""
+    """The path of the metrics page on the engine's own web server."""
     version_path: str = ""
-    """Where it says its version as JSON (`version`), free of charge; "" if nowhere."""
+    """The path of a JSON object with the key `version` that is cheap to get; "" if there is none."""
 
     def families(self) -> frozenset[str]:
         """All families that the table names, without prefix."""

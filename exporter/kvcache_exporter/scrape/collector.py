@@ -31,8 +31,8 @@ from kvcache_exporter.scrape.watched import Watched, in_columns
 from kvcache_exporter.windows import History, Span, Terms
 
 
-def no_version(_engine: Engine, _life: int) -> str:
-    """Of targets that are not asked."""
+def no_version(_engine: Engine, _restarts: int) -> str:
+    """The version of targets that are not asked for it."""
     return ""
 
 
@@ -58,8 +58,8 @@ class TargetCollector:
     ) -> None:
         """`address` is the target's host:port, if that is not its name.
 
-        `cleared` returns how often KV events reported an emptied cache; None without events. `version` returns
-        the engine's version; its number changes with each restart.
+        `cleared` returns how often KV events reported an emptied cache; None without events. `version`
+        returns the engine's version; it is passed the number of restarts.
         """
         self.who = Identity(target, namespace)
         self.engine = engines[0] if len(engines) == 1 else None

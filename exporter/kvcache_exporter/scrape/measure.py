@@ -77,13 +77,8 @@ def measure(plan: Plan, values: list[float], who: Identity) -> Iterator[Sample]:
             yield Sample(c.PREFIX_CACHING_ENABLED, who.labels(key), float(caching == "True"))
 
 
-<<<<<<< HEAD
-def about(plan: Plan, values: list[float], target: str) -> Iterator[Sample]:
-    """Samples about the engine as a whole: version, configuration, process."""
-=======
 def about(plan: Plan, values: list[float], target: str, version: str = "") -> Iterator[Sample]:
-    """What the page says of the engine as a whole."""
->>>>>>> 0efe549 (engine_version of vLLM and TensorRT-LLM, asked beside the page once a life)
+    """Samples about the engine as a whole: version, configuration, process."""
     yield Sample(c.TARGET_MISSING, (target,), float(len(plan.missing)))
     yield Sample(c.TARGET_DEPRECATED, (target,), float(len(plan.deprecated)))
     if plan.start is not None and values[plan.start] > 0:

@@ -1,4 +1,4 @@
-"""The version that an engine's web server gives beside its page: asked for once, and after each restart."""
+"""The engine's version from its web server: requested once, and again after each restart."""
 
 import re
 import time
@@ -24,22 +24,22 @@ class _Answer(msgspec.Struct):
 
 
 class EngineVersion:
-    """What one target says; a failure is no failure of the target, and its version is then "".
+    """The version of one target, "" if it is not known; a failed request is not a failure of the target.
 
-    `url` is that of the metrics page, whose settings apply.
+    `url` is the metrics page; `http` its credentials and TLS settings.
     """
 
     def __init__(self, url: str, http: HttpSettings | None = None) -> None:
         self._url, self._http = url, http
-        self._life: int | None = None
+        self._restarts: int | None = None
         self._version = ""
         self._tries = 0
         self._next = 0.0
 
-    def of(self, engine: Engine, life: int) -> str:
-        """`life` is another number after each restart. Takes a second at most, and hardly ever any time."""
-        if life != self._life:
-            self._life, self._version, self._tries, self._next = life, "", 0, 0.0
+    def of(self, engine: Engine, restarts: int) -> str:
+        """The version; `restarts` is the number of restarts so far. Blocks for at most a second."""
+        if restarts != self._restarts:
+            self._restarts, self._version, self._tries, self._next = restarts, "", 0, 0.0
         if not self._version and self._tries < _MOST_TRIES and time.monotonic() >= self._next:
             self._tries += 1
             self._next = time.monotonic() + _PAUSE_SECONDS
@@ -63,7 +63,7 @@ class EngineVersion:
 
 
 def version_url(url: str, engine: Engine) -> str | None:
-    """Where an engine with its metrics page at `url` says its version; None if that is not known."""
+    """The URL of the version for a metrics page at `url`; None if there is none or the path is unusual."""
     parts = urlsplit(url)
     if not engine.version_path or not parts.path.endswith(engine.metrics_path):
         return None
@@ -72,11 +72,11 @@ def version_url(url: str, engine: Engine) -> str | None:
 
 
 def _read(body: bytes) -> str:
-    """The version in an answer; raises ScrapeError for anything that is none, whose text goes nowhere."""
+    """The version in an answer; raises ScrapeError, without quoting the answer, if there is none."""
     try:
         version = msgspec.json.decode(body, type=_Answer).version
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         version = ""
     if not _VERSION.fullmatch(version):
-        raise ScrapeError("not_metrics", "the answer is no version")
+        raise ScrapeError("not_metrics", "the answer holds no version")
     return version
