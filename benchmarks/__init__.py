@@ -1,1 +1,1 @@
-"""Speeds as ratios, each measured in one run on one machine: `make benchmark`."""
+"""Benchmarks (`make benchmark`): ratios to a reference that is measured in the same run."""

@@ -1,4 +1,4 @@
-"""Prints one table of all measurements; `python -m benchmarks NAME...` runs some of them."""
+"""Prints a table of all measurements; `python -m benchmarks NAME...` runs some of them."""
 
 import sys
 

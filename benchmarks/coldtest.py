@@ -1,4 +1,4 @@
-"""How much later than it was sent the cold test's client sees a first token, with many streams at a time."""
+"""Error of the TTFT that the cold test measures, with many concurrent streams."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from kvcache_exporter.coldtest.load import Shape
 CONCURRENCY = (1, 4, 16, 64)
 _REQUESTS = 640
 _RUNS = 3
-"""The fastest counts: what else the machine does can only slow it down."""
+"""Of several runs the fastest counts, as other load can only slow it down."""
 _SERVER = """
 import asyncio, json, time
 def event(content, usage=None):
@@ -51,7 +51,7 @@ asyncio.run(main())
 
 
 def coldtest() -> Iterator[Row]:
-    """The server waits 0.1 s before the first token and tells how long it really was; the rest is added."""
+    """The server waits 0.1 s before the first token and reports its actual wait; the client adds the rest."""
     with _server() as url:
         for concurrency in CONCURRENCY:
             middle, late = min(_quantiles(url, concurrency) for _ in range(_RUNS))
@@ -67,7 +67,7 @@ def _quantiles(url: str, concurrency: int) -> tuple[float, float]:
 
 
 def _added(url: str, concurrency: int) -> Iterator[float]:
-    """Seconds by which the client's TTFT is longer than the server took."""
+    """Seconds by which the client's TTFT exceeds the server's."""
     shape = Shape(
         requests=min(_REQUESTS, 40 * concurrency), warm_up=20, concurrency=concurrency, max_tokens=16,
         seed=1, shared_prefix=1000, unique_share=0.2,

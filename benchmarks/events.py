@@ -1,4 +1,4 @@
-"""KV events through decode and block index: batches as vLLM and SGLang send them under eviction."""
+"""Decoding and indexing of KV events, with batches like those of vLLM and SGLang under eviction."""
 
 import random
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def count(batches: list[bytes]) -> dict[str, int]:
 
 
 def make_batches(per_batch: int, per_removal: int, *, as_maps: bool) -> list[bytes]:
-    """A full cache that stores and evicts as many; one stored block in five was evicted before."""
+    """Batches of a full cache that evicts as many blocks as it stores; one block in five is stored again."""
     chance = random.Random(1)
     live: list[int] = []
     gone: list[int] = []

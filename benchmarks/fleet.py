@@ -1,4 +1,4 @@
-"""A fleet scraped over HTTP by the real process, and by Prometheus: share of one core, resident memory."""
+"""CPU and memory of the exporter while it scrapes a fleet over HTTP, compared with Prometheus."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ LISTEN = "127.0.0.1:19419"
 
 
 class Used(NamedTuple):
-    """What a process used: share of one core, MiB."""
+    """Resources of a process: share of one core, MiB resident."""
 
     share: float
     memory: float
@@ -62,7 +62,7 @@ def _exporter(folder: Path, addresses: list[str]) -> Iterator[int]:
 
 
 def _measure(pid: int) -> tuple[Used, int]:
-    """What the exporter uses while it is read as often as it scrapes, and the compressed page's size."""
+    """Resources of the exporter when read as often as it scrapes, and the size of its compressed page."""
     time.sleep(WARM_UP)
     _check()
     before, start, size = _cpu(pid), time.monotonic(), 0
@@ -75,7 +75,7 @@ def _measure(pid: int) -> tuple[Used, int]:
 
 
 def _check() -> None:
-    """All replicas answer, and the page is what both formats allow."""
+    """Check that all replicas are up and that the page is valid in both formats."""
     page = requests.get(f"http://{LISTEN}/metrics", timeout=30).text
     up = len(re.findall(r"^kvcache_target_up{.*} 1\.0$", page, re.MULTILINE))
     assert up == REPLICAS, f"{up} of {REPLICAS} replicas answer"
@@ -89,7 +89,7 @@ def _check() -> None:
 
 
 def _read(pid: int, path: str) -> tuple[float, float]:
-    """Seconds until the whole answer is there, and CPU seconds of the exporter: least of five."""
+    """Seconds until the response is complete, and CPU seconds of the exporter: minimum of five."""
     walls, cpus = [], []
     for _ in range(5):
         time.sleep(1.2)  # what the page shares with others is a second old at most
@@ -101,7 +101,7 @@ def _read(pid: int, path: str) -> tuple[float, float]:
 
 
 def _prometheus(folder: Path, addresses: list[str]) -> str:
-    """What Prometheus uses that scrapes the same pages as often."""
+    """Resources of a Prometheus that scrapes the same pages as often."""
     if shutil.which("prometheus") is None:
         return "is not installed"
     config = folder / "prometheus.yml"
@@ -129,6 +129,6 @@ def _cpu(pid: int) -> float:
 
 
 def memory_of(pid: int | str) -> float:
-    """MiB resident; `self` is this process."""
+    """MiB resident; `self` means this process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))

@@ -1,7 +1,7 @@
-"""Every log format's own lines through tail, decode, outcome and counters: against mtail on the same file.
+"""Throughput of every log format from file to counters, compared with mtail on the same file.
 
-A file is one line of the format's sample over and over, with other counts each time; mtail's program looks
-for the same counts in the order in which the line has them.
+A file repeats one line of the format's sample with different counts; mtail's program extracts the same counts
+in the order of the line.
 """
 
 import random
@@ -24,7 +24,7 @@ _ID = re.compile(rb'"(?:request_id|id)\\?": ?\\?"([^"\\]+)')
 _EVENT = b'{"ts":"2026-11-29T10:00:02.000Z","request_id":"%d","type":"content_block_delta",'
 _TEXT = _EVENT + b'"index":0,"delta":{"type":"text_delta","text":"a few words"}}\n'
 BEFORE = {"anthropic_stream": _TEXT * 10}
-"""Lines of a request that stand before the one with its counts; %d is its id."""
+"""Lines of a request that precede the one with its counts; %d is its id."""
 CHAT = {
     "model": "model",
     "ttft": "ttft_ms",
@@ -120,7 +120,7 @@ def formats() -> Iterator[Row]:
 
 
 def _line(name: str, fields: dict[str, str]) -> tuple[bytes, str]:
-    """A line of the sample that tells of one request, and the expression that finds most of its fields."""
+    """A line of the sample with one request, and the expression that finds most of its fields."""
     best = b"", ""
     for line in (SAMPLES / f"{name}.jsonl").read_bytes().splitlines():
         entries = get_format(name).decoder(DecoderOptions()).decode([line])
@@ -147,7 +147,7 @@ def _roles(pattern: str) -> set[str]:
 
 
 def _write(path: Path, line: bytes, pattern: str, before: bytes) -> int:
-    """The line with other counts, and an id of its own, each time; returns how many requests there are."""
+    """Write the line repeatedly with different counts and ids; returns the number of requests."""
     chance, count = random.Random(1), BYTES // (len(line) + len(before))
     found, named = re.search(pattern.encode(), line), _ID.search(line)
     assert found is not None
@@ -166,7 +166,7 @@ def _write(path: Path, line: bytes, pattern: str, before: bytes) -> int:
 
 
 def _program(pattern: str) -> str:
-    """Counters by outcome, and a histogram where the log has the time to the first token."""
+    """A program with counters by outcome, and a histogram if the log has TTFT."""
     roles = _roles(pattern)
     by, at = (" by model, outcome", "[$model]") if "model" in roles else (" by outcome", "")
     buckets = (

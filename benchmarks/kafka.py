@@ -1,4 +1,4 @@
-"""Usage-log lines as Kafka messages against the same lines in a file."""
+"""Usage-log lines from Kafka, compared with the same lines from a file."""
 
 import sys
 import tempfile
@@ -15,7 +15,7 @@ GROUPS = count()
 
 
 def kafka() -> Iterator[Row]:
-    """CPU seconds of the whole process, in which the client's threads and the broker run, too."""
+    """CPU seconds of the whole process, including the client's threads and the broker."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
     from kafka_cluster import Cluster, cluster, comes, reader  # noqa: PLC0415
     from kvcache_exporter.state import StateStore  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Usage-log lines through tail, decode, outcome and counters: against mtail on the same file and core."""
+"""Throughput of usage logs from file to counters, compared with mtail on the same file."""
 
 import json
 import random

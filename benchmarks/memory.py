@@ -1,6 +1,6 @@
-"""Whether memory stays flat: targets through a simulated day, ten million log lines.
+"""Growth of memory: targets over a simulated day, and ten million log lines.
 
-Each runs in a process of its own: `python -m benchmarks.memory day`.
+Each runs in a separate process: `python -m benchmarks.memory day`.
 """
 
 import gc
@@ -47,7 +47,7 @@ def memory() -> Iterator[Row]:
 
 
 def day() -> Iterator[float]:
-    """MiB after two hours, when the longest window is full and thinned, and after all of them."""
+    """MiB after two hours, when the longest window is full and thinned, and after the whole day."""
     targets = [(TargetCollector(f"10.0.0.{n}:8000", ENGINES), Renderer()) for n in range(TARGETS)]
     recorder = Recorder(0.0)
     page = Page(10**6)
@@ -64,7 +64,7 @@ def day() -> Iterator[float]:
 
 
 def lines() -> Iterator[float]:
-    """MiB after ten files and after all of them; each takes the place of the one before."""
+    """MiB after ten files and after all; each file replaces the one before."""
     with tempfile.TemporaryDirectory() as folder:
         path, next_one = Path(folder) / "usage.jsonl", Path(folder) / "next"
         logs.write(next_one)
@@ -72,7 +72,7 @@ def lines() -> Iterator[float]:
         source = LogSource(options, get_format("openai_chat"), StateStore(None))
         for done in range(1, ROUNDS + 1):
             with next_one.open("rb+") as file:
-                file.write(b'{"ts":"%024d"' % done)  # or it would be known as the file before
+                file.write(b'{"ts":"%024d"' % done)  # else it would be recognised as the previous file
             shutil.copyfile(next_one, path.with_suffix(".new"))
             path.with_suffix(".new").rename(path)
             while source.ledger.health.lines < done * logs.LINES:

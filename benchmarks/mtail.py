@@ -1,4 +1,4 @@
-"""The reference for logs: mtail (https://github.com/google/mtail), a program per log, on one core."""
+"""The reference for logs: mtail (https://github.com/google/mtail) on one core."""
 
 import os
 import resource
@@ -12,7 +12,7 @@ def installed() -> bool:
 
 
 def mtail_seconds(path: Path, program: str, folder: Path) -> float:
-    """CPU seconds that reading the file takes; what an empty one takes is left out."""
+    """CPU seconds to read the file, less those for an empty file."""
     source, empty = folder / "program.mtail", folder / "empty.log"
     source.write_text(program)
     empty.touch()

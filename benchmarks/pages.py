@@ -1,4 +1,4 @@
-"""Reading and writing pages: against prometheus_client on the same pages and samples."""
+"""Parsing and writing of pages, compared with prometheus_client on the same pages and samples."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ REPLICAS = 1000
 
 
 def full_page(name: str) -> bytes:
-    """A recorded page, thinned in the fixtures, filled up to its real size with families nobody reads."""
+    """A recorded page, which is thinned in the fixtures, filled up to its real size with unread families."""
     page = (FIXTURES / name / "page.prom").read_bytes()
     filler = b"".join(
         b"# HELP other_%d_seconds Left out of the fixture.\n# TYPE other_%d_seconds histogram\n" % (n, n)
@@ -77,7 +77,7 @@ def as_target(samples: list[Sample], name: str) -> list[Sample]:
 
 
 class Reference:
-    """The same samples as prometheus_client's families, made beforehand."""
+    """The same samples as families of prometheus_client, created in advance."""
 
     def __init__(self, samples: list[Sample]) -> None:
         self._families: dict[str, Any] = {}

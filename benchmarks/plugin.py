@@ -1,4 +1,4 @@
-"""What one finished request costs vLLM's API server, alone and among several servers."""
+"""Cost of the plugin for each finished request, in a single API server of vLLM and with several."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ class _Reason(IntEnum):
 
 @dataclass
 class _Finished:
-    """As vLLM 0.32 has it."""
+    """The statistics object of vLLM 0.32."""
 
     num_cached_tokens: int
     finish_reason: _Reason = _Reason.STOP
@@ -37,7 +37,7 @@ class _Finished:
 def plugin() -> Iterator[Row]:
     for what, process in (("one API server", ""), ("several API servers", "several")):
         with tempfile.TemporaryDirectory() as folder:
-            # prometheus_client decides at its import how it keeps values.
+            # prometheus_client chooses its storage on import.
             own = {"PROMETHEUS_MULTIPROC_DIR": folder} if process else {}
             done = subprocess.run(
                 [sys.executable, "-m", "benchmarks.plugin"],
@@ -50,7 +50,7 @@ def plugin() -> Iterator[Row]:
 
 
 def _count_all() -> float:
-    """Microseconds a request."""
+    """Microseconds per request."""
     counters = RankCounters(families(), "tiny", "0", FullHit(), 16)
     requests = [_Finished(cached) for cached in (0, 496, 992, 0)] * (REQUESTS // 4)
 

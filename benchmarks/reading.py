@@ -1,4 +1,4 @@
-"""A whole log file through a source of the exporter."""
+"""Reads a whole log file with a source of the exporter."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from kvcache_exporter.state import StateStore
 
 
 def read_all(path: Path, format_name: str, count: int, requests: int | None = None) -> None:
-    """Each of the `count` lines must be a request, or so many of them."""
+    """Read the file and check that all `count` lines, or `requests` of them, were requests."""
     options = SourceOptions("bench", (str(path),), "beginning", DecoderOptions(), FullHit())
     source = LogSource(options, get_format(format_name), StateStore(None))
     now = 0.0

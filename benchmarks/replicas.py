@@ -1,4 +1,4 @@
-"""Engines that answer over HTTP, each on a port of its own, and whose counters go up from scrape to scrape.
+"""Simulated engines over HTTP, each on its own port, whose counters increase from scrape to scrape.
 
 `python -m benchmarks.replicas COUNT` prints the ports and serves until it is killed.
 """
@@ -16,14 +16,14 @@ from benchmarks.pages import full_page
 
 PAGES = ("vllm-0.32.0", "sglang-0.5.23-c")
 STEPS = 60
-"""Different pages of each engine; replicas begin at different ones of the first half."""
+"""Number of different pages per engine; replicas start at different ones of the first half."""
 STEP_SECONDS = 10.0
 _COUNTER = re.compile(rb"^([a-z:_]+(?:_total|_bucket|_sum|_count)(?:\{.*\})? )(\S+)$", re.MULTILINE)
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\n\r\n"
 
 
 def page_at(name: str, growth: float) -> bytes:
-    """An engine's page whose counters went on by that share of themselves."""
+    """An engine's page with counters increased by this share."""
     return _COUNTER.sub(lambda m: m[1] + b"%.1f" % (float(m[2]) * (1 + growth) // 1), _page(name))
 
 
@@ -33,7 +33,7 @@ def _page(name: str) -> bytes:
 
 
 def answers(name: str) -> list[bytes]:
-    """The page over HTTP, its counters a hundredth higher each time."""
+    """HTTP responses with the page, each with counters one percent higher."""
     pages = [page_at(name, step / 100) for step in range(STEPS)]
     return [_HEAD % len(page) + page for page in pages]
 
@@ -58,7 +58,7 @@ async def _serve(count: int) -> None:
 
 @contextmanager
 def served(count: int) -> Iterator[list[str]]:
-    """Addresses of that many replicas, which live in a process of their own."""
+    """Addresses of that many replicas, which run in a separate process."""
     command = [sys.executable, "-m", "benchmarks.replicas", str(count)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:

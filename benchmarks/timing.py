@@ -1,4 +1,4 @@
-"""Times a piece of work fairly on a noisy machine: CPU seconds of this process, best of several runs."""
+"""Timing on a noisy machine: CPU seconds of this process, best of several runs."""
 
 import gc
 import time

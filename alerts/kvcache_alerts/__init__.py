@@ -1,1 +1,1 @@
-"""Recording rules and alerts as data, and the YAML made of them."""
+"""Recording rules and alerts as data, and the YAML generated from them."""

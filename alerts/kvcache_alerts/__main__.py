@@ -1,4 +1,4 @@
-"""Writes the committed files anew, in the project's folder: python -m kvcache_alerts."""
+"""Regenerates the committed files; run as `python -m kvcache_alerts` in the project's folder."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""docs/alerts.md: every alert, what it fires on, and every parameter with the reason for its default."""
+"""docs/alerts.md: every alert with its condition, and every parameter with the reason for its default."""
 
 from collections.abc import Iterator
 

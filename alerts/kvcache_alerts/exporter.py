@@ -5,7 +5,7 @@ from kvcache_alerts.promql import series, total
 from kvcache_exporter import catalogue as c
 
 SCRAPED = "up"
-"""Prometheus's own series of every scrape; with `job` and `instance` the only names not in the catalogue."""
+"""Prometheus's own series for each scrape; with `job` and `instance` the only names not in the catalogue."""
 _INSTANCE = ("job", "instance")
 _SCRAPE_FAILS = f"{SCRAPED} == 0 and on (job, instance) last_over_time({series(c.BUILD_INFO)}[1d])"
 _NOWHERE = f"absent({series(c.BUILD_INFO)})"

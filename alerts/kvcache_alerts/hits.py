@@ -1,4 +1,4 @@
-"""Alerts on hit rates: against their own past, against each other, between replicas."""
+"""Alerts on hit rates: compared with their past, with each other, and between replicas."""
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.model import Alert, Condition, Parameter, hold, severity
@@ -14,7 +14,7 @@ def _mean_ratio(hits: str, all_of_them: str, window: str, floor: str = "0") -> s
 
 
 def _dropped(hits: str, all_of_them: str) -> str:
-    """Lower than the last day's mean, and not as low at the same hour yesterday."""
+    """Lower than the mean of the last day, and lower than at the same hour yesterday."""
     recent = _mean_ratio(hits, all_of_them, "$window", "$floor")
     day = (
         f"(avg_over_time({hits}[$baseline] offset $offset) "

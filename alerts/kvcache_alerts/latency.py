@@ -1,4 +1,4 @@
-"""Alerts on what misses and cold starts cost: time to first token against an objective, and money."""
+"""Alerts on the cost of misses and cold starts: time to first token against an objective, and money."""
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.model import Alert, Condition, Parameter, hold, severity
@@ -10,7 +10,7 @@ _REQUESTS = r.SOURCE_MODEL_REQUESTS_RATE.record
 
 
 def _slow(outcome: str) -> str:
-    """The p99 of one outcome where it is over the objective and there are enough such requests."""
+    """The p99 of one outcome if it exceeds the objective and there are enough such requests."""
     buckets = total(SOURCE_MODEL, f'{_BUCKETS}{{outcome="{outcome}"}}', "outcome", "le")
     return (
         f'(histogram_quantile(0.99, {buckets}) > $objective and {_REQUESTS}{{outcome="{outcome}"}} > $floor)'

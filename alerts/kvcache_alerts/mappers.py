@@ -1,4 +1,4 @@
-"""What every alert gets in the same way: severity, common labels, links and values in its text."""
+"""The parts that are the same for every alert: severity, common labels, links and values in texts."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _LINKED = ("namespace", "model_name", "target")
 
 
 def rule(alert: Alert, condition: Condition, settings: Settings) -> dict[str, object]:
-    """One rule as Prometheus reads it."""
+    """One alerting rule in Prometheus's format."""
     values = settings.of(alert)
     links = {**settings.values, "keep_links": "".join(map(keep_link, _kept(settings)))}
     expression = fill(condition.expr, {**common(settings), **_for_promql(values)})
@@ -28,7 +28,7 @@ def shaped(
     links: Mapping[str, str],
     extra_labels: Mapping[str, str],
 ) -> dict[str, object]:
-    """A rule from its parts; `links` has `runbook_base`, `dashboard_base` and `keep_links`."""
+    """An alerting rule; `links` has `runbook_base`, `dashboard_base` and `keep_links`."""
     return {
         "alert": alert.name,
         "expr": expression,
@@ -46,12 +46,12 @@ def shaped(
 
 
 def keep_link(label: str) -> str:
-    """Part of a board's address that sets the variable of this name to the alert's label."""
+    """The part of a board's URL that sets the variable of this name to the alert's label."""
     return f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
 
 
 def objective_edge(edge: float) -> str:
-    """A pattern of the bucket's label: Prometheus 2 keeps an edge as it is written, 3 writes 1 as 1.0."""
+    """A pattern for the bucket's label: Prometheus 2 keeps an edge as it is exposed, 3 writes 1 as 1.0."""
     text = f"{edge:g}"
     return text.replace(".", "[.]") if "." in text else f"{text}([.]0)?"
 
@@ -61,7 +61,7 @@ def common(settings: Settings) -> dict[str, str]:
 
 
 def _for_promql(values: Mapping[str, str]) -> dict[str, str]:
-    """Durations also as seconds, to compare them with values, and the objective as its bucket's label."""
+    """The values, with durations also in seconds, and the objective also as its bucket's label."""
     found = dict(values)
     found |= {f"{name}_seconds": f"{seconds(value):g}" for name, value in values.items()}
     if "objective" in values and float(values["objective"]) in SECONDS_BUCKETS:

@@ -1,4 +1,4 @@
-"""The shapes of the data: recording rules, alerts and the parameters that a user may set."""
+"""The types of recording rules, alerts and their parameters."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Kind = Literal[
 ]
 SEVERITIES = ("critical", "warning", "info")
 Rule = dict[str, object]
-"""One rule as Prometheus reads it."""
+"""One rule in Prometheus's format."""
 Board = Literal[
     "kvcache-overview", "kvcache-pressure", "kvcache-cold-start", "kvcache-requests", "kvcache-exporter"
 ]
@@ -16,12 +16,12 @@ Board = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that a user may set."""
+    """A value that users may set."""
 
     name: str
     default: str
     why: str
-    """One sentence on where the default comes from."""
+    """The reason for the default, in one sentence."""
     kind: Kind = "number"
 
 
@@ -36,12 +36,12 @@ class RecordingRule:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One rule of an alert; most have one, some a second one that is more urgent."""
+    """One rule of an alert; some alerts have a second, more urgent one."""
 
     expr: str
     """A template of PromQL: `$floor` stands for the parameter floor."""
     prefix: str = ""
-    """Prefix of the names of its parameters `for` and `severity`."""
+    """Prefix of its parameters `for` and `severity`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Alert:
 
     name: str
     fires: str
-    """What it means, for docs/alerts.md."""
+    """When it fires, for docs/alerts.md."""
     summary: str
     description: str
-    """Prometheus's templates; `{floor}` in single braces stands for the parameter floor."""
+    """A Prometheus template; `{floor}` in single braces stands for the parameter floor."""
     board: Board
     conditions: tuple[Condition, ...]
     parameters: tuple[Parameter, ...]

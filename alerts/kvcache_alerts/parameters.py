@@ -1,4 +1,4 @@
-"""What a user may set beside each alert's own parameters, and how values are checked.
+"""Parameters that are common to all alerts, and the validation of values.
 
 Keys are those below, `extra_labels.<name>`, and `<AlertName>.<parameter>` for every parameter of an alert;
 each alert also has `<AlertName>.enabled`.
@@ -41,7 +41,7 @@ DIRECT = (
     ),
     Parameter("engines", "", "All tables; vllm alone makes shorter rules.", "words"),
 )
-"""Those of rules that read engines' own pages."""
+"""Parameters of the rules that read engines' own pages."""
 _ENABLED = Parameter("enabled", "true", "All alerts are on.", "switch")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
@@ -53,7 +53,7 @@ PATTERNS: Mapping[Kind, str] = {
     "url": r"https?://[^\s{}\"]+",
     "matchers": rf"({_MATCHER}(,\s*{_MATCHER})*)?",
 }
-"""What a value of the kind looks like, in a syntax that Python, Go and JSON Schema share."""
+"""Patterns of the kinds of values, in the syntax that Python, Go and JSON Schema share."""
 
 
 def seconds(duration: str) -> float:
@@ -87,7 +87,7 @@ _CHECKS: Mapping[Kind, tuple[Callable[[str], object], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All values after the user's overrides."""
+    """All values, with the user's overrides applied."""
 
     values: Mapping[str, str]
     extra_labels: Mapping[str, str]
@@ -107,7 +107,7 @@ def own(alert: Alert) -> tuple[Parameter, ...]:
 def settings(
     alerts: Iterable[Alert], overrides: Mapping[str, str], more: Iterable[Parameter] = ()
 ) -> Settings:
-    """Defaults with the overrides in; ValueError for an unknown key or a value that cannot be."""
+    """Defaults with the overrides applied; raises ValueError for an unknown key or an invalid value."""
     known = {p.name: p for p in (*GLOBAL, *more)} | {f"{a.name}.{p.name}": p for a in alerts for p in own(a)}
     values, extra = {key: p.default for key, p in known.items()}, {}
     for key, value in overrides.items():

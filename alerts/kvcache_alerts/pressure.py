@@ -1,4 +1,4 @@
-"""Alerts on a cache that is too small for its work: preemptions, evictions, re-warming, usage."""
+"""Alerts on a cache that is too small for its load: preemptions, evictions, re-warming, usage."""
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.model import Alert, Condition, Parameter, hold, severity

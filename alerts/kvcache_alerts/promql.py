@@ -1,7 +1,7 @@
-"""Pieces of PromQL that the rules are put together from; every name in them comes from the catalogue.
+"""Building blocks of the rules' PromQL; every series name comes from the catalogue.
 
-Expressions are templates: `$selector` stands for the user's own matchers, `$keep` for the labels every rule
-keeps beside its own (cluster), and `$<parameter>` for a value of the rule. `fill` puts them in.
+Expressions are templates: `$selector` stands for the user's own matchers, `$keep` for labels that every rule
+keeps beside its own (cluster), and `$<parameter>` for a value of the rule. `fill` substitutes them.
 """
 
 import re
@@ -38,19 +38,19 @@ def ratio(numerator: str, denominator: str) -> str:
 
 
 def share(part: str, whole: str) -> str:
-    """A ratio that never leaves 0..1: no sample where the part clearly exceeds the whole.
+    """A ratio within 0..1; no sample where the part clearly exceeds the whole.
 
-    A rule may see one series a scrape ahead of the other, and rates of few requests differ then by some
-    percent: without the tolerance a replica whose every request hits would come and go.
+    A rule may see one of the series a scrape ahead of the other, so that rates of few requests differ by some
+    percent: without a tolerance the series of a replica with only hits would have gaps.
     """
     return f"clamp({ratio(part, whole)} <= {1 + _TORN}, 0, 1)"
 
 
 def rate_since_birth(level: tuple[str, ...], metric: Metric, window_seconds: int, *more: str) -> str:
-    """A rate that also sees the first value of a counter that the engine creates only once it is used.
+    """A rate that includes the first value of a counter that the engine creates only on first use.
 
-    SGLang's retractions appear on the page at their first burst, which `rate` alone takes for the baseline.
-    A counter is newborn if the engine's page was read a window ago and did not have it yet.
+    SGLang's retractions appear on the page with their first burst, which `rate` alone takes for the baseline.
+    A counter is new if the engine's page was scraped a window ago and did not have it yet.
     """
     window = f"{window_seconds}s"
     known = total(level, f"rate({series(metric)}[{window}])", *more)
@@ -61,14 +61,14 @@ def rate_since_birth(level: tuple[str, ...], metric: Metric, window_seconds: int
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """The expression with its values; what an empty `$selector` or `$keep` leaves behind is taken out."""
+    """The expression with its values; the remains of an empty `$selector` or `$keep` are removed."""
     text = Template(template).substitute(values)
     text = re.sub(r"(?<=[{(]), |, (?=[})])", "", text)
     return text.replace("{}", "")
 
 
 def looked_up(query: str, by: tuple[str, ...], shown: str = "printf `%.3g`") -> str:
-    """A template that shows the first value of a query; `%s` in it is where the matchers of the labels go."""
+    """A template that shows the first value of a query; `%s` in it stands for the label matchers."""
     name, _, rest = query.partition("%s")
     own, rest = (rest[1:].split("}", 1)[0] + ", ", rest.split("}", 1)[1]) if rest[:1] == "{" else ("", rest)
     matchers = ", ".join(f"{label}=%q" for label in by)

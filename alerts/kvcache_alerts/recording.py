@@ -326,7 +326,7 @@ TARGET_MODEL_CAPACITY = _gauge(
     c.CAPACITY_TOKENS, "sum", "Tokens that a tier of a replica can hold, over its ranks.", "tier"
 )
 
-# Hits that routers expected, and hits that engines reported to them.
+# Hits that routers predicted, and hits that engines reported to them.
 MODEL_ROUTER_PREDICTED_HIT_RATIO = _rule(
     MODEL,
     "kvcache_router_predicted_hit",

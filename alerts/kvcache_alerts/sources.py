@@ -1,4 +1,4 @@
-"""Alerts on what the numbers come from: targets, their pages, logs and KV events."""
+"""Alerts on the sources of the numbers: targets, their pages, logs and KV events."""
 
 from kvcache_alerts import recording as r
 from kvcache_alerts.model import Alert, Condition, Parameter, hold, severity
@@ -9,7 +9,7 @@ _TARGET = ("target",)
 
 
 def _top_reason(failures: c.Metric, window: str) -> str:
-    """A template that shows the most frequent reason."""
+    """A template for the most frequent reason."""
     label = failures.labels[0]
     top = f"printf `topk(1, increase({failures.name}{{{label}=%q}}[{window}]))` $labels.{label} | query"
     return f"{{{{ with {top} }}}}{{{{ . | first | label `reason` }}}}{{{{ else }}}}unknown{{{{ end }}}}"

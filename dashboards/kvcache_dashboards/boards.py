@@ -1,4 +1,4 @@
-"""The boards, in the order a person on call goes through them; a new one is a module and a line here."""
+"""The boards, in the order of use on call; to add one, write a module and list it here."""
 
 from collections.abc import Callable
 

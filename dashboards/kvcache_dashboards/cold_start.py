@@ -1,4 +1,4 @@
-"""Cold starts: who is cold, what it costs, how long it lasts, what changed just before."""
+"""Cold starts: which replicas are cold, the cost, the duration, and what changed just before."""
 
 from grafana_foundation_sdk.builders import stat, timeseries
 
@@ -118,7 +118,7 @@ def cold_over_time(q: Scope) -> timeseries.Panel:
 
 
 def _ttft(q: Scope, quantile: str, **where: str) -> str:
-    # By model: engines differ in their buckets, and a sum over different ones is no distribution.
+    # By model: engines have different buckets, and a sum over different buckets is not a distribution.
     buckets = q.recorded(r.MODEL_ENGINE_TTFT_BUCKETS, MODEL, **where)
     return f"histogram_quantile({quantile}, {total(buckets, ('le', 'phase', 'model_name'))})"
 

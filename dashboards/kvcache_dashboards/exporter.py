@@ -1,4 +1,4 @@
-"""Whether the other boards can be believed: targets, logs and events as the exporter sees them."""
+"""Whether the other boards can be trusted: targets, logs and events as seen by the exporter."""
 
 from grafana_foundation_sdk.builders import stat, timeseries
 

@@ -1,4 +1,4 @@
-"""Panels of the exporter board about what comes in beside engine pages: logs and KV events."""
+"""Panels of the exporter board on logs and KV events."""
 
 from grafana_foundation_sdk.builders import timeseries
 

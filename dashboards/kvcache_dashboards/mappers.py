@@ -1,4 +1,4 @@
-"""What every board gets alike: ids, places, uid, tags, links, variables, annotations."""
+"""The parts that are the same for every board: ids, layout, uid, tags, links, variables, annotations."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,14 +33,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What is particular to one board."""
+    """The content of one board."""
 
     uid: str
     title: str
     description: str
     rows: Sequence[Row]
     annotations: Sequence[dashboard.AnnotationQuery] = ()
-    """Beside those that every board has."""
+    """In addition to those that every board has."""
 
 
 def assemble(board: Board, options: Options) -> model.Dashboard:
@@ -71,7 +71,7 @@ def _other_boards(options: Options) -> dashboard.DashboardLink:
 
 
 def _laid_out(rows: Sequence[Row]) -> Iterator[model.Panel | model.RowPanel]:
-    """Left to right, then down: nothing overlaps whatever the sizes."""
+    """Places panels from left to right, then down, without overlaps."""
     top, number = 0, 0
     for row in rows:
         number += 1

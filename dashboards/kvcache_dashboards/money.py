@@ -1,4 +1,4 @@
-"""What prompts cost: tokens by kind, dollars by the price table, prefill of engines of one's own."""
+"""Costs of prompts: tokens by kind, dollars by the price table, and prefill time of self-hosted engines."""
 
 from grafana_foundation_sdk.builders import timeseries
 
@@ -14,7 +14,7 @@ _NO_PRICES = "No price table configured"
 
 
 def panels(q: Scope) -> tuple[Placed, ...]:
-    """In the order of the question: how much, for how much, and what for."""
+    """The panels in reading order: how many tokens, at what cost, and where."""
     made = (tokens_by_kind, written_tokens, read_per_written, cost, savings, prefill_saved, unpriced, rewarms)
     return tuple(Placed(panel(q), 8, 7) for panel in made)
 

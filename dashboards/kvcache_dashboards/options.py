@@ -1,4 +1,4 @@
-"""What a user may set about the boards, with defaults, and its reading from `key=value` texts."""
+"""Settings of the boards, with defaults, and their parsing from `key=value` texts."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,21 +13,21 @@ class Options:
     """Settings of all boards; field names are the keys of `--set`."""
 
     datasource: str = ""
-    """Uid of the data source that is selected at first; empty leaves the choice to Grafana."""
+    """Uid of the data source that is selected initially; empty leaves the choice to Grafana."""
     cluster_label: str = "cluster"
-    """Label that tells clusters apart; empty leaves the variable out."""
+    """Label that distinguishes clusters; empty omits the variable."""
     title_prefix: str = "KV cache / "
     tags: tuple[str, ...] = ("kvcache",)
     refresh: str = "1m"
     timezone: str = "browser"
     time_from: str = "now-3h"
     ttft_objective: float = 1.0
-    """Seconds; an edge of the histogram, since no other bound can be counted exactly."""
+    """Seconds; must be a bucket edge of the histogram, as only those can be counted exactly."""
     schema_version: int = 42
 
 
 def read_options(overrides: Mapping[str, str]) -> Options:
-    """The defaults with the overrides; ValueError names the key and what it expects."""
+    """The defaults with the overrides applied; a ValueError names the key and the expected value."""
     known = [field.name for field in fields(Options)]
     values: dict[str, Any] = {}
     for key, text in overrides.items():
@@ -69,7 +69,7 @@ def _objective(key: str, text: str) -> float:
 
 
 def _schema_version(key: str, text: str) -> int:
-    # 36 is Grafana 9, the first that knows data sources by type and uid as the boards write them.
+    # 36 is Grafana 9, the first version with data sources by type and uid.
     if not text.isdecimal() or not 36 <= int(text) <= 42:
         raise ValueError(f"dashboards: {key}={text!r}: expected a whole number from 36 to 42")
     return int(text)

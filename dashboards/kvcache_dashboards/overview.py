@@ -1,4 +1,4 @@
-"""The four questions for the person on call, all in the first screen; below it, where it is worst."""
+"""The overview for the person on call: the four questions on the first screen, the worst places below."""
 
 from grafana_foundation_sdk.builders import stat, timeseries
 
@@ -120,7 +120,7 @@ def gap(q: Scope) -> stat.Panel:
 
 
 def _lookups(q: Scope) -> str:
-    """Hits by lookups of engines that count nothing better, apart while preempted requests inflate them."""
+    """Hit rates by lookups, for engines without a better count; separate while preemptions inflate them."""
     window = "[$__rate_interval]"
     preempting = q.series(c.DATA_ANOMALIES, reason="preempted_lookups")
     doubtful = f"(sum by (target) (increase({preempting}{window})) > 0)"

@@ -1,4 +1,4 @@
-"""Why something is evicted: usage, evictions, re-warming, preemptions and the queue, down to the replica."""
+"""Causes of evictions: usage, evictions, re-warming, preemptions and the queue, down to the replica."""
 
 from grafana_foundation_sdk.builders import heatmap, timeseries
 

@@ -1,4 +1,4 @@
-"""PromQL from the catalogue's metrics: what the catalogue does not have cannot be asked for."""
+"""Builds PromQL from the catalogue's metrics, so that a query cannot name a series that does not exist."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from kvcache_exporter.catalogue import Metric
 INTERVAL = "$__rate_interval"
 RANGE = "$__range"
 VARIABLES = ("namespace", "model_name", "target", "engine")
-"""Labels that a variable of the same name narrows down."""
+"""Labels that a variable of the same name filters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Writes selectors that the variables on top of a board narrow down."""
+    """Writes selectors that are filtered by the board's variables."""
 
     cluster_label: str = "cluster"
     variables: tuple[str, ...] = VARIABLES
 
     def series(self, metric: Metric, suffix: str = "", **where: str) -> str:
-        """A selector; a value of `where` that begins with ! excludes it."""
+        """A selector; a value of `where` that begins with ! is excluded."""
         unknown = [label for label in where if label not in (*metric.labels, "le")]
         if unknown:
             raise ValueError(f"{metric.name} has no label {', '.join(unknown)}; it has {metric.labels}")
         return self.select(metric.name + suffix, metric.labels, **where)
 
     def select(self, name: str, labels: Sequence[str], **where: str) -> str:
-        """The same for a series that is known by name and labels only, such as a recorded one."""
+        """A selector for a series that is not in the catalogue, such as a recorded one."""
         cluster = [f'{self.cluster_label}=~"$cluster"'] if self.cluster_label else []
         narrowed = [
             f'{label}=~"${label}"' for label in labels if label in self.variables and label not in where
@@ -37,24 +37,24 @@ class Scope:
         return f"{name}{{{matchers}}}" if matchers else name
 
     def any_of(self, *metrics: Metric) -> str:
-        """A selector of several metrics, for what either of them can tell."""
+        """A selector that matches any of several metrics."""
         names = "|".join(metric.name for metric in metrics)
         cluster = self.select("", ()).strip("{}")
         return "{" + ", ".join([f'__name__=~"{names}"', *filter(None, [cluster])]) + "}"
 
     def recorded(self, rule: RecordingRule, level: Sequence[str], **where: str) -> str:
-        """A recorded series; `level` are the labels its level keeps."""
+        """A selector of a recorded series; `level` are the labels that its level keeps."""
         return self.select(rule.record, level, **where)
 
     def rate(self, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
-        """Increase a second, summed over all other labels."""
+        """Increase per second, summed over all other labels."""
         return total(f"rate({self.series(metric, **where)}[{INTERVAL}])", by)
 
     def increase(self, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
         return total(f"increase({self.series(metric, **where)}[{INTERVAL}])", by)
 
     def rise(self, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
-        """Increase over the whole time shown."""
+        """Increase over the dashboard's time range."""
         return total(f"increase({self.series(metric, **where)}[{RANGE}])", by)
 
     def quantile(self, q: float, metric: Metric, by: Sequence[str] = (), **where: str) -> str:
@@ -73,7 +73,7 @@ class Scope:
 
 
 def edge_text(edge: float) -> str:
-    """The value of `le` on the page, which Prometheus compares as text."""
+    """The edge as the exporter writes it in `le`, which Prometheus compares as text."""
     return str(float(edge))
 
 
@@ -86,7 +86,7 @@ def highest(expression: str, by: Sequence[str] = ()) -> str:
 
 
 def top(number: int, expression: str) -> str:
-    """Bounded lines and rows, however many replicas there are."""
+    """The largest series only, so that panels stay readable with many replicas."""
     return f"topk({number}, {expression})"
 
 
@@ -95,15 +95,15 @@ def bottom(number: int, expression: str) -> str:
 
 
 def ratio(numerator: str, denominator: str) -> str:
-    """No sample where nothing happened: 0 / 0 says nothing about a cache."""
+    """A ratio without a sample where the denominator is 0."""
     return f"{numerator} / ({denominator} > 0)"
 
 
 def or_zero(expression: str, like: str) -> str:
-    """0 where the expression has no series and `like` has one: no full hit yet is a hit rate of 0."""
+    """The expression, or 0 where only `like` has a series: no full hit yet is a hit rate of 0."""
     return f"({expression} or 0 * {like})"
 
 
 def among(expression: str, keys: Sequence[str], leading: str) -> str:
-    """Only the series whose keys the leading expression has."""
+    """The series whose keys the leading expression also has."""
     return f"({expression}) and on ({', '.join(keys)}) ({leading})"

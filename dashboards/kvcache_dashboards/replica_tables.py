@@ -1,4 +1,4 @@
-"""Tables of replicas, worst first, each row a way into the next board."""
+"""Tables of replicas, worst first; each row links to the next board."""
 
 from grafana_foundation_sdk.builders import table
 

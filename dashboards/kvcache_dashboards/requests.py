@@ -1,4 +1,4 @@
-"""What the cache did for each request, from logs: outcomes, waiting by outcome, groups, what is paid for."""
+"""Requests by outcome, from logs: hit rates, TTFT by outcome, prompt groups, costs."""
 
 from grafana_foundation_sdk.builders import heatmap, stat, timeseries
 

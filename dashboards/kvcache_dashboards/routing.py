@@ -1,4 +1,4 @@
-"""Routers against engines: what was expected in the caches, what was delivered, who got the requests."""
+"""Routers: predicted against delivered hit rates, and the distribution of requests."""
 
 from grafana_foundation_sdk.builders import timeseries
 

@@ -1,4 +1,4 @@
-"""The house style: how a time series, a number and a distribution look on every board."""
+"""The house style of time series, stat panels and heatmaps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ OUTCOMES = {"full": GOOD, "partial": WARN, "miss": BAD, "uncacheable": "purple",
 TIERS = {"device": "blue", "host": "purple", "disk": "orange", "remote": FAINT}
 PHASES = {"cold": "light-blue", "warm": "orange"}
 BASES = {"lookup": ("lookup: not comparable", BAD)}
-"""The hit basis that counts a request more than once."""
+"""The hit basis that may count a request more than once."""
 
 Steps = Sequence[tuple[float | None, str]]
-"""Lower bounds and colours of thresholds; None begins the lowest."""
+"""Lower bounds and colours of thresholds; None is the lowest."""
 PLAIN: Steps = ((None, NEUTRAL),)
 HIT_STEPS: Steps = ((None, BAD), (0.2, WARN), (0.5, GOOD))
 REF_IDS = ascii_uppercase
@@ -93,7 +93,7 @@ def timeseries_panel(
 
 
 def on_right_axis(panel: timeseries.Panel, pattern: str, unit: str, label: str) -> timeseries.Panel:
-    """Draw the series whose names match as a dashed line against an axis of their own."""
+    """Draw the matching series as a dashed line against a second axis."""
     return panel.override_by_regexp(
         pattern,
         [
@@ -107,12 +107,12 @@ def on_right_axis(panel: timeseries.Panel, pattern: str, unit: str, label: str) 
 
 
 def dashed(panel: timeseries.Panel, pattern: str) -> timeseries.Panel:
-    """Set the series whose names match apart from the others of the same kind."""
+    """Draw the matching series dashed."""
     return panel.override_by_regexp(pattern, [_DASHES])
 
 
 def legend_right(panel: timeseries.Panel) -> timeseries.Panel:
-    """For panels too low for a legend below."""
+    """Put the legend on the right, for panels too low for one below."""
     return panel.legend(_legend(shared.LegendPlacement.RIGHT))
 
 
@@ -130,9 +130,9 @@ def stacked(panel: timeseries.Panel) -> timeseries.Panel:
 
 
 def over_decades(panel: timeseries.Panel) -> timeseries.Panel:
-    """For latencies of hits beside those of misses: on a linear axis the hits lie on the zero line."""
+    """Use a logarithmic axis: on a linear one, latencies of hits beside those of misses would lie on zero."""
     scale = common.ScaleDistributionConfig().type(shared.ScaleDistribution.LOG).log(10)
-    # An area under a line means nothing where there is no zero.
+    # Without a zero on the axis, a filled area would be meaningless.
     return panel.scale_distribution(scale).fill_opacity(0)
 
 
@@ -157,7 +157,7 @@ def stat_panel(
     panel.color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS))
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
     if unit == COUNT:
-        # Increases are extrapolated: 2.02 restarts are two.
+        # Prometheus extrapolates increases: 2.02 restarts are two.
         panel.decimals(0)
     graph = shared.BigValueGraphMode.AREA if sparkline else shared.BigValueGraphMode.NONE
     panel.graph_mode(graph).color_mode(shared.BigValueColorMode.VALUE)
@@ -172,7 +172,7 @@ def with_names(panel: stat.Panel) -> stat.Panel:
 def heatmap_panel(
     title: str, description: str, unit: str, buckets: str, *, no_value: str = NO_TRAFFIC
 ) -> heatmap.Panel:
-    """`unit` is that of what is distributed; cells count observations."""
+    """`unit` is that of the observed values; cells count observations."""
     panel = common_parts(heatmap.Panel(), title, description, unit, no_value).calculate(False)
     panel.y_axis(heatmap.YAxisConfig().unit(unit).axis_placement(shared.AxisPlacement.LEFT).reverse(False))
     panel.color(

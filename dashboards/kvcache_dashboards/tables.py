@@ -1,4 +1,4 @@
-"""The house style of tables: one row for each set of labels, the worst on top."""
+"""The house style of tables: one row per set of labels, worst first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _NUMBER_WIDTH, _MOMENT_WIDTH = 115, 170
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of numbers in a table, from one query."""
+    """A numeric column, from one query."""
 
     title: str
     expr: str
@@ -47,8 +47,8 @@ def table_panel(
     no_value: str = NO_TRAFFIC,
     link: str = "",
 ) -> table.Panel:
-    """One row for each set of `keys` (label: title), sorted by `worst`; `link` is on the first."""
-    # A date or number as the unit of all would make Grafana read words as such: columns have their own.
+    """One row for each set of `keys` (label: title), sorted by `worst`; `link` is on the first key."""
+    # Units are set by column: with one unit for all, Grafana would parse words as dates or numbers.
     panel = common_parts(table.Panel(), title, description, _WORDS, no_value).min_width(_NARROWEST)
     for ref_id, column in zip(REF_IDS, columns, strict=False):
         query = query_target(ref_id, Query(column.expr)).format(PromQueryFormat.TABLE)
@@ -67,7 +67,7 @@ def table_panel(
 
 
 def marked(panel: table.Panel, column: str, texts: Mapping[str, tuple[str, str]]) -> table.Panel:
-    """Show values of a column under another text and in a colour: value -> (text, colour)."""
+    """Show values of a column as a coloured text: value -> (text, colour)."""
     options = {
         value: {"text": text, "color": color, "index": place}
         for place, (value, (text, color)) in enumerate(texts.items())

@@ -1,4 +1,4 @@
-"""What moves between the tiers of a cache, and what did not arrive."""
+"""Transfers between the tiers of a cache, and failed loads."""
 
 from grafana_foundation_sdk.builders import timeseries
 

@@ -1,4 +1,4 @@
-"""The variables on top of every board, scoped by our own metrics, and the annotations below them."""
+"""The variables and annotations of every board."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from kvcache_dashboards.style import DATASOURCE
 from kvcache_exporter import catalogue as c
 
 ANYTHING = ".*"
-"""What All stands for where users may not have the label at all."""
+"""The value of All for a label that may be absent."""
 
 
 def datasource(options: Options) -> dashboard.DatasourceVariable:
@@ -33,16 +33,16 @@ def _labels(name: str, label: str, selector: str, label_name: str = "") -> dashb
 
 
 def query_variables(options: Options) -> Iterator[dashboard.QueryVariable]:
-    """Each narrows the next; `engine` narrows targets, which are all that most series know."""
+    """Each variable filters the next; `engine` filters targets, since most series only have `target`."""
     scope, cluster = Scope(options.cluster_label, ()), options.cluster_label
-    # Some users have engines only and some have logs only: names come from whichever there is.
+    # Some users have only engines and some have only logs: names come from both.
     if cluster:
         every = Scope("").any_of(c.TARGET_UP, c.LOG_LINES)
         yield _labels("cluster", "Cluster", every, cluster).all_value(ANYTHING)
     yield _labels("namespace", "Namespace", scope.series(c.RUNNING_REQUESTS)).all_value(ANYTHING)
     yield _labels("engine", "Engine", scope.series(c.TARGET_UP)).all_value(ANYTHING)
     yield _labels("model_name", "Model", scope.any_of(c.PROMPT_TOKENS, c.REQUESTS)).all_value(ANYTHING)
-    # Not from target_info: a target that never answered has none, and must be seen as down.
+    # Not from target_info: a target that never answered has none, but must be selectable.
     yield _labels("target", "Target", Scope(cluster, ("engine",)).series(c.TARGET_UP))
 
 
@@ -50,7 +50,7 @@ def annotations(scope: Scope) -> Iterator[dashboard.AnnotationQuery]:
     restarts = total(f"increase({scope.series(c.TARGET_RESTARTS)}[{INTERVAL}])", ("target",))
     yield _annotation("Engine restarts", f"{restarts} > 0", "Restart of {{target}}", "red")
     info = scope.series(c.TARGET_INFO)
-    # Two minutes apart and fifteen long, so that the outage of a restart does not hide what it changed.
+    # The offset of two minutes skips the outage of a restart, which would hide what it changed.
     before = f"max_over_time({info}[15m] offset 2m)"
     changed = f"({info} unless {before}) and on (target) {before}"
     yield _annotation(

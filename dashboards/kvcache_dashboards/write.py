@@ -1,4 +1,4 @@
-"""Boards as the JSON texts that Grafana imports."""
+"""Writes boards as the JSON that Grafana imports."""
 
 import json
 from collections.abc import Mapping
@@ -16,20 +16,20 @@ GENERATED = Path(__file__).parents[1] / "generated"
 
 
 def files(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Texts by file name; ValueError for a setting that does not exist or a value it cannot have."""
+    """Texts by file name; raises ValueError for an unknown setting or an invalid value."""
     options = read_options(overrides)
     boards = [make(options) for make in BOARDS]
     return {f"{board.uid}.json": text(assemble(board, options)) for board in boards}
 
 
 def text(board: Dashboard) -> str:
-    """Stable, so that a change shows as what it is."""
+    """Stable JSON, so that diffs show only real changes."""
     document = json.loads(JSONEncoder().encode(board))
     return json.dumps(_as_grafana_writes(document), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _as_grafana_writes(document: dict[str, Any]) -> dict[str, Any]:
-    """Without what the SDK adds beyond Grafana's own schema, and with links where they can be seen."""
+    """Removes what the SDK adds beyond Grafana's schema, and makes links visible."""
     for variable in document["templating"]["list"]:
         for key in ("auto", "auto_count", "auto_min"):
             variable.pop(key, None)

@@ -1,1 +1,1 @@
-"""What of the chart is generated: rules, their values and schema, boards, README."""
+"""Generates parts of the chart: rules, their values and schema, boards, README."""

@@ -1,4 +1,4 @@
-"""Writes the generated parts of the chart anew, in the project's folder: python -m kvcache_chart."""
+"""Regenerates these parts; run as `python -m kvcache_chart` in the project's folder."""
 
 from pathlib import Path
 

@@ -9,7 +9,7 @@ CHART = Path(__file__).parents[1] / "kvcache-exporter"
 
 
 def files(chart: Path) -> dict[str, str]:
-    """Texts by path within the chart; those that are generated in part keep the rest of what is there."""
+    """Texts by path within the chart; partly generated files keep their other content."""
     made = {f"files/dashboards/{name}": text for name, text in boards({}).items()}
     made["files/rules.yaml"] = rules.document()
     made["values.yaml"] = values.values((chart / "values.yaml").read_text())

@@ -1,4 +1,4 @@
-"""README.md of the chart: the table of its values, read from the comments of values.yaml."""
+"""The chart's README.md: its table of values, from the comments in values.yaml."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from yaml.nodes import MappingNode, Node
 
 BEGIN, END = "<!-- BEGIN GENERATED -->", "<!-- END GENERATED -->"
 _ELSEWHERE = ("prometheusRule", "alerts")
-"""What lies below has its own page, docs/alerts.md."""
+"""Values below are documented in docs/alerts.md instead."""
 _SHOWN = 80
 
 
@@ -25,13 +25,13 @@ class Value:
 
 
 def documented(text: str) -> list[Value]:
-    """The values of values.yaml that have a comment of their own, in order."""
+    """The values with a comment in values.yaml, in order."""
     root = yaml.compose(text, yaml.SafeLoader)
     return list(_walk(root, (), text.splitlines())) if isinstance(root, MappingNode) else []
 
 
 def readme(text: str, values_text: str) -> str:
-    """The README with its table made anew."""
+    """The README with a new table."""
     head, _, rest = text.partition(BEGIN)
     rows = [_row(value) for value in documented(values_text) if not _elsewhere(value)]
     table = "\n".join(["| value | default | meaning |", "|---|---|---|", *rows])

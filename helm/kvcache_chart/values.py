@@ -1,4 +1,4 @@
-"""The part of values.yaml and of its schema that holds the parameters of the rules."""
+"""The parts of values.yaml and of its schema with the parameters of the rules."""
 
 import json
 import re
@@ -35,7 +35,7 @@ _SCHEMAS: Mapping[Kind, Schema] = {
 
 
 def values(text: str) -> str:
-    """values.yaml with its generated part made anew."""
+    """values.yaml with its generated part replaced."""
     head, _, rest = text.partition(BEGIN)
     first_line, _, rest = rest.partition("\n")
     _, _, tail = rest.partition(END)
@@ -43,8 +43,11 @@ def values(text: str) -> str:
 
 
 def schema(text: str, values_text: str) -> str:
-    """values.schema.json with what stands elsewhere in this project: parameters of alerts, keys of the
-    configuration, and from values.yaml the comments as descriptions and what must not be missing."""
+    """values.schema.json with its generated parts replaced.
+
+    These are parameters of alerts, keys of the configuration, and from values.yaml the comments as
+    descriptions and the required values.
+    """
     document = json.loads(text)
     properties = document["properties"]
     properties["config"] = _closed({key: _keys(hint) for key, hint in section_hints(Config).items()})
@@ -105,7 +108,7 @@ def _schema(parameter: Parameter) -> Schema:
 
 
 def _require(part: Schema, defaults: Mapping[str, Any]) -> None:
-    """Helm takes a value set to null away: what may not be empty may not be missing either."""
+    """Helm removes values that are set to null, so what may not be empty is required."""
     properties = part["properties"]
     for name, default in defaults.items():
         if isinstance(default, dict) and "properties" in properties[name]:
@@ -113,7 +116,7 @@ def _require(part: Schema, defaults: Mapping[str, Any]) -> None:
     needed = [
         name
         for name, default in defaults.items()
-        # An alert that is null is off.
+        # An alert that is set to null is off.
         if name not in _ALERT_NAMES and not _may_be_empty(properties[name], default)
     ]
     part.pop("required", None)
