@@ -48,6 +48,12 @@ FORMATS: dict[str, dict[str, str]] = {
         "cached": "cacheReadInputTokenCount",
         "output": "outputTokenCount",
     },
+    "vertex_request_log": {
+        "model": "model",
+        "prompt": "promptTokenCount",
+        "cached": "cachedContentTokenCount",
+        "output": "candidatesTokenCount",
+    },
     "gemini": {
         "prompt": "total_input_tokens",
         "cached": "total_cached_tokens",

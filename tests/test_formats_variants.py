@@ -301,3 +301,10 @@ def test_an_engine_with_larger_blocks(granule: int, expected: str) -> None:
     short = {"prompt_tokens": 200, "prompt_tokens_details": {"cached_tokens": 0}}
     found = outcome(record("vllm", {"usage": short}, DecoderOptions(granule=granule)))
     assert found == ("uncacheable" if granule else "miss")
+
+
+@pytest.mark.parametrize(("provider", "cached"), [("hosted_vllm", None), ("openai", 1999)])
+def test_a_decode_worker_behind_litellm_claims_all_but_one(provider: str, cached: int | None) -> None:
+    usage = {"prompt_tokens": 2000, "prompt_tokens_details": {"cached_tokens": 1999}}
+    line = {"startTime": 1.0, "custom_llm_provider": provider, "metadata": {"usage_object": usage}}
+    assert record("litellm_slp", line).cached_tokens == cached

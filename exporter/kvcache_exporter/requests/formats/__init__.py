@@ -54,6 +54,7 @@ from kvcache_exporter.requests.formats.sglang_request_log import SGLANG_REQUEST_
 from kvcache_exporter.requests.formats.sglang_usage import SGLANG_USAGE
 from kvcache_exporter.requests.formats.together import TOGETHER
 from kvcache_exporter.requests.formats.trtllm import TRTLLM
+from kvcache_exporter.requests.formats.vertex_request_log import VERTEX_REQUEST_LOG
 from kvcache_exporter.requests.formats.vllm import VLLM
 from kvcache_exporter.requests.formats.xai import XAI
 
@@ -62,6 +63,7 @@ _RECOGNISED: tuple[Format, ...] = (
     CLAUDE_CODE,
     CODEX_ROLLOUT,
     BEDROCK_INVOCATION_LOG,
+    VERTEX_REQUEST_LOG,
     DYNAMO_AGENT_TRACE,
     AGGREGATED_USAGE_APIS,
     KONG,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from kvcache_exporter.catalogue import MISS_REASONS
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
@@ -73,6 +74,17 @@ def diagnosis(diagnostics: object) -> tuple[str, int] | None:
         return None
     name = reason.type if reason.type in MISS_REASONS else "other"
     return name, reason.cache_missed_input_tokens or 0
+
+
+_KEPT = frozenset({int, bool, str, list, CacheCreation})
+"""Types of a usage object's fields that tell something."""
+
+
+def take_over(usage: MessagesUsage, into: MessagesUsage) -> None:
+    """Of several events of one message the last value of each field counts that is not null."""
+    for name, value in zip(MessagesUsage.__struct_fields__, astuple(usage), strict=True):
+        if type(value) in _KEPT:
+            setattr(into, name, value)
 
 
 def message_counts(usage: MessagesUsage) -> Counts:

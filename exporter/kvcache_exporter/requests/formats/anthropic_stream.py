@@ -8,17 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
 
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
 from kvcache_exporter.requests.formats.anthropic_messages import (
-    CacheCreation,
     Diagnostics,
     MessagesUsage,
     diagnosis,
     message_counts,
     message_tiers,
+    take_over,
 )
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.envelope import is_event
@@ -33,8 +32,6 @@ from kvcache_exporter.requests.formats.values import label, milliseconds, refusa
 _USAGE_EVENTS = ("message_start", "message_delta", "message_stop")
 _TEXT_EVENTS = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
 MAX_PENDING = 10_000
-_KEPT = frozenset({int, bool, str, list, CacheCreation})
-"""Types of the usage object's fields that are read."""
 _BEDROCK = "msg_bdrk_"
 """Prefix of the ids of messages served by Amazon Bedrock."""
 _MAX_FINISHED = 1_000
@@ -171,9 +168,7 @@ class StreamDecoder(LineDecoder):
         return self._pending[key]
 
     def _update(self, known: Pending, row: StreamRow, usage: MessagesUsage, line: bytes) -> None:
-        for name, value in zip(MessagesUsage.__struct_fields__, astuple(usage), strict=True):
-            if type(value) in _KEPT:
-                setattr(known.usage, name, value)
+        take_over(usage, known.usage)
         group = (row.route or row.group) if self._group_by is None else self._group_by(line)
         if isinstance(row.message, StreamMessage):
             known.model_name = known.model_name or label(row.message.model)

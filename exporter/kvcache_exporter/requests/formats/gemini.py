@@ -5,6 +5,7 @@ add to the prompt are not in the prompt count and never cached. Explicit caches 
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec import field
 from kvcache_exporter.requests.formats.chat_usage import has_field
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.minimums import provider_caching
-from kvcache_exporter.requests.formats.tiers import AUDIO, by_fields, with_word
+from kvcache_exporter.requests.formats.tiers import AUDIO, tier, with_word
 from kvcache_exporter.requests.formats.usual import Counts
 from kvcache_exporter.requests.formats.values import Tokens, label
 
@@ -107,23 +108,25 @@ def _goes_on(candidates: object) -> bool:
     return any(bytes(c.content) for c in found) and not any(c.finish_camel or c.finish_reason for c in found)
 
 
-def _tiers(rows: Sequence[Any]) -> Sequence[str]:
-    return with_word(AUDIO, [_has_sound(row.usage) for row in rows], _traffic(rows))
+def gemini_tiers(rows: Sequence[Any]) -> Sequence[str]:
+    """The kind of traffic, and whether sound went in."""
+    usages = [row.usage for row in rows]
+    told = [(u.traffic_camel, u.traffic_type, row.service_tier) for u, row in zip(usages, rows, strict=True)]
+    kinds = [tier(*told[0])] * len(told) if told.count(told[0]) == len(told) else list(starmap(tier, told))
+    parts = [u.details_camel or u.prompt_tokens_details or u.input_tokens_by_modality for u in usages]
+    return with_word(AUDIO, list(map(_has_sound, parts)), kinds) if any(parts) else kinds
 
 
-_traffic = by_fields("usage.traffic_camel", "usage.traffic_type", "service_tier")
-
-
-def _has_sound(usage: GeminiUsage) -> bool:
-    found = usage.details_camel or usage.prompt_tokens_details or usage.input_tokens_by_modality
-    return isinstance(found, list) and any(map(_is_audio, found))
+def _has_sound(parts: object) -> bool:
+    return isinstance(parts, list) and any(map(_is_audio, parts))
 
 
 def _is_audio(part: object) -> bool:
     return isinstance(part, Modality) and label(part.modality).upper() == "AUDIO"
 
 
-def _counts(usage: GeminiUsage) -> Counts:
+def gemini_counts(usage: GeminiUsage) -> Counts:
+    """The counts; what is written to the cache stands in no reply."""
     prompt = _either(usage.prompt, usage.prompt_token_count, usage.total_input_tokens)
     cached = _either(usage.cached, usage.cached_content_token_count, usage.total_cached_tokens)
     spoken = _either(usage.candidates, usage.candidates_token_count, usage.total_output_tokens)
@@ -132,8 +135,10 @@ def _counts(usage: GeminiUsage) -> Counts:
     return prompt, cached or 0, None, output, ()
 
 
-def _either(*counts: int | None) -> int | None:
-    return next((count for count in counts if count is not None), None)
+def _either(count: int | None, other: int | None, third: int | None) -> int | None:
+    if count is not None:
+        return count
+    return third if other is None else other
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:
@@ -149,10 +154,10 @@ GEMINI = EnvelopeFormat(
     name="gemini",
     row=row_of(GeminiUsage, GeminiRow),
     usage=GeminiUsage,
-    counts=_counts,
+    counts=gemini_counts,
     looks=_looks,
     provider="gemini",
     unfold=_unfold,
-    tiers=_tiers,
+    tiers=gemini_tiers,
     contract=provider_caching("gemini"),
 )

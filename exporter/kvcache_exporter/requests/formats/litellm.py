@@ -23,6 +23,7 @@ from kvcache_exporter.requests.formats.statuses import failure_of_status, failur
 from kvcache_exporter.requests.formats.tiers import REGIONAL, tier
 from kvcache_exporter.requests.formats.timestamps import timestamp
 from kvcache_exporter.requests.formats.values import Milliseconds, Tokens, label, milliseconds, refusal
+from kvcache_exporter.requests.outcome import cached_by_blocks
 
 _make = tuple.__new__
 
@@ -92,6 +93,7 @@ class LiteRow(msgspec.Struct, gc=False):
 
 _holder: Callable[[Any], LiteHolder] = msgspec.json.Decoder(LiteHolder, strict=False).decode
 _UNSAID = (None, None, None)
+_VLLM = ("hosted_vllm", "vllm")
 _NO_USAGE = LiteUsage()
 _CALLS = (None, "completion", "acompletion", "anthropic_messages", "responses", "aresponses")
 _OTHER_CALLS = re.compile(
@@ -136,6 +138,8 @@ def _record(row: LiteRow, labels: Labels, start: float | None) -> RequestRecord:
         raise refusal(prompt)
     end, first = timestamp(row.end), timestamp(row.first_token)
     provider, model_name, group, granule, minimum = labels
+    if cached and cached + 1 == prompt and provider in _VLLM:
+        cached = cached_by_blocks(prompt, cached, granule)
     return _make(
         RequestRecord,
         (
