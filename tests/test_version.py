@@ -13,6 +13,7 @@ from processes import wait_until
 
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.app import App
+from kvcache_exporter.cli import main
 from kvcache_exporter.config import HttpSettings
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.scrape import version as version_module
@@ -29,6 +30,8 @@ class Server:
 
     def __init__(self) -> None:
         self.body, self.status, self.kind, self.delay = b"", 200, "application/json", 0.0
+        self.pages: dict[str, bytes] = {}
+        """Metrics pages by path."""
         self.asked: list[tuple[str, str]] = []
         server = self
 
@@ -36,11 +39,13 @@ class Server:
             def do_GET(self) -> None:
                 server.asked.append((self.path, self.headers.get("Authorization", "")))
                 time.sleep(server.delay)
+                page = server.pages.get(self.path)
+                body = server.body if page is None else page
                 self.send_response(server.status)
-                self.send_header("Content-Type", server.kind)
-                self.send_header("Content-Length", str(len(server.body)))
+                self.send_header("Content-Type", server.kind if page is None else "text/plain")
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(server.body)
+                self.wfile.write(body)
 
             def log_message(self, *args: object) -> None:
                 pass
@@ -172,3 +177,17 @@ def test_the_configuration_says_whether_to_ask(server: Server, tmp_path: Path, a
     wait_until("a page", lambda: bool(app.scheduler.jobs[address].block))
     app.stop()
     assert ("/version" in {path for path, _ in server.asked}) == ask
+
+
+def test_inspect_of_a_url_shows_it_and_of_a_file_asks_nobody(
+    server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    server.pages = {"/metrics": PAGE}
+    server.says("0.32.0")
+    assert main(["inspect", server.url]) == 0
+    assert 'engine="vllm",engine_version="0.32.0"' in capsys.readouterr().out
+    (tmp_path / "page.prom").write_bytes(PAGE)
+    asked = len(server.asked)
+    assert main(["inspect", str(tmp_path / "page.prom")]) == 0
+    assert "engine_version" not in capsys.readouterr().out
+    assert len(server.asked) == asked

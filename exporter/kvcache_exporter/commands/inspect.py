@@ -12,11 +12,13 @@ from kvcache_exporter.config import split_server_url
 from kvcache_exporter.engines import ENGINES
 from kvcache_exporter.errors import KVCacheError, UsageError
 from kvcache_exporter.exposition import exposition
-from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.collector import TargetCollector, no_version
 from kvcache_exporter.scrape.fetch import Fetcher
 from kvcache_exporter.scrape.plan import Plan
+from kvcache_exporter.scrape.version import EngineVersion
 
 _ADDRESS = re.compile(r"[\w.-]+:\d+")
+_SCHEMES = ("http://", "https://")
 
 
 def add(subparsers: Subparsers) -> None:
@@ -39,7 +41,9 @@ def add(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     engines = [engine for engine in ENGINES if arguments.engine in (None, engine.name)]
     name, data = _read(arguments.page)
-    collector = TargetCollector(name, engines)
+    is_file = not arguments.page.startswith(_SCHEMES)
+    version = no_version if is_file else EngineVersion(arguments.page).of
+    collector = TargetCollector(name, engines, version=version)
     collector.page(data, time.time())
     if collector.plan is None or not collector.up:
         raise KVCacheError(collector.last_error)
@@ -50,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(page: str) -> tuple[str, bytes]:
-    if page.startswith(("http://", "https://")):
+    if page.startswith(_SCHEMES):
         try:
             netloc = split_server_url(page).netloc
         except ValueError as error:
