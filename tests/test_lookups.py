@@ -15,6 +15,7 @@ from processes import Engine, wait_until
 
 from event_publisher import Publisher
 from kvcache_exporter.app import App
+from kvcache_exporter.events import subscribe
 from kvcache_exporter.events.sockets import has_name, located
 from kvcache_exporter.events.source import EventOptions, EventSource
 from kvcache_exporter.lookups import HungLookupError, Lookups
@@ -31,6 +32,8 @@ class Resolver:
     def __init__(self) -> None:
         self.answer = threading.Event()
         self.asked: list[str] = []
+        self.address = "127.0.0.1"
+        self.failing = False
         self._system = socket.getaddrinfo
 
     def __call__(self, host: Any, port: Any, *args: Any, **more: Any) -> Any:
@@ -39,9 +42,9 @@ class Resolver:
         self.asked.append(host)
         if host.endswith(".hang"):
             self.answer.wait(60.0)
-        if host.startswith("nobody"):
+        if self.failing or host.startswith("nobody"):
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return self._system("127.0.0.1", port, *args, **more)
+        return self._system(self.address, port, *args, **more)
 
 
 @pytest.fixture
@@ -178,6 +181,32 @@ def test_an_event_source_whose_name_hangs_holds_up_no_other(resolver: Resolver) 
         engine.store(1, 2)
         wait_until("events of the other", lambda: named.ledgers[0].stored["device"] == 2)
         assert resolver.asked.count("engine.hang") == 1
+
+
+def test_an_engine_that_comes_back_with_another_address_is_found(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the resolver is away in between: the last known address is tried until it is back."""
+    monkeypatch.setattr(subscribe, "_LOOK_AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr(subscribe, "_REOPEN_SECONDS", 0.1)
+    resolver.address = "127.0.0.2"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    source = EventSource(EventOptions("n", f"tcp://engine.test:{port}"))
+    with Publisher(port) as engine, ExitStack() as stack:
+        source.start()
+        stack.callback(source.join)
+        stack.callback(source.stop)
+        wait_until("the name being looked up again", lambda: resolver.asked.count("engine.test") > 2)
+        monkeypatch.setattr(resolver, "failing", True)
+        asked = len(resolver.asked)
+        wait_until("look-ups that fail", lambda: len(resolver.asked) > asked + 1)
+        monkeypatch.setattr(resolver, "failing", False)
+        resolver.address = "127.0.0.1"
+        engine.subscribed()
+        engine.store(1, 2)
+        wait_until("its events", lambda: source.ledgers[0].stored["device"] == 2)
 
 
 @pytest.mark.parametrize(
