@@ -61,6 +61,13 @@ def test_a_shard_count_reaches_the_configuration_and_the_pod_its_index() -> None
     }
 
 
+def test_a_release_may_be_one_share_by_its_own_configuration() -> None:
+    share = {"count": 2, "index": 1}
+    manifests = render(merged(STATIC, {"config": {"shard": share}}))
+    assert yaml.safe_load(one(manifests, "ConfigMap")["data"]["config.yml"])["shard"] == share
+    assert "--shard" not in str(workload(manifests))
+
+
 @pytest.mark.parametrize("path", [None, *VALUES_FILES], ids=lambda p: p.stem if p else "defaults")
 def test_the_exporter_accepts_it(path: Path | None, tmp_path: Path) -> None:
     """The files of the pod's Secrets and ConfigMaps are put where the pod would have them."""

@@ -235,6 +235,7 @@ class TestState:
         assert self.volume("existing-claim-values")["persistentVolumeClaim"] == {"claimName": "my-claim"}
         (template,) = one(ALL["stateful-values"], "StatefulSet")["spec"]["volumeClaimTemplates"]
         assert template["metadata"]["name"] == "state"
+        assert (template["apiVersion"], template["kind"]) == ("v1", "PersistentVolumeClaim")
         assert template["spec"]["storageClassName"] == ""
 
     def test_has_one_owner_at_a_time(self) -> None:
@@ -263,7 +264,8 @@ class TestDashboards:
         assert sorted(boards) == [path.name for path in made]
         for path in made:
             assert boards[path.name] == path.read_text()
-            assert len(boards[path.name].encode()) < 900_000
+            # `kubectl apply` and Argo CD keep a copy in an annotation, of which all have 256 KiB.
+            assert len(json.dumps(boards[path.name])) < 200_000
 
     def test_the_sidecar_finds_them(self) -> None:
         manifests = render(STATIC | {"dashboards": {"enabled": True, "folder": "LLM"}})

@@ -167,6 +167,7 @@ def test_a_section_set_to_null_is_refused_by_name(path: str) -> None:
         ({"service": {"portName": "9409"}}, "'/service/portName': '9409' does not match pattern"),
         (merged(TLS, POD_MONITOR, {"podMonitor": {"namespace": "x"}}), "reads Secrets of its own namespace"),
         ({"shard": {"count": 2}}, "set kind: StatefulSet, or shard.count: 1"),
+        (merged(STATIC, {"config": {"shard": {"count": 2}}}), "nobody would scrape the other shares"),
         ({"config": {"targets": None}}, "found nothing to do; set config.targets"),
         ({"config": {"targets": []}}, "found nothing to do; set config.targets"),
         ({"kind": "DaemonSet"}, "every pod of a DaemonSet would scrape all engines"),

@@ -7,6 +7,11 @@
 {{- if gt (int .Values.replicaCount) 1 }}
 {{- fail "replicaCount: two replicas would both scrape every engine and double every sum; set 1, and kind: StatefulSet with shard.count where one is not enough" }}
 {{- end }}
+{{- with $config.shard }}
+{{- if and (gt (int .count) 1) (eq (int $.Values.shard.count) 1) (not (hasKey . "index")) }}
+{{- fail "config.shard.count: nobody would scrape the other shares; set shard.count instead, with kind: StatefulSet, or config.shard.index in a release for each share" }}
+{{- end }}
+{{- end }}
 {{- if and (gt (int .Values.shard.count) 1) (ne .Values.kind "StatefulSet") }}
 {{- fail "shard.count: an exporter knows its share by the number in its pod's name; set kind: StatefulSet, or shard.count: 1" }}
 {{- end }}
