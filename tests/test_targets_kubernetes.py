@@ -189,6 +189,18 @@ def test_a_pod_without_the_port_is_told_once_and_counted_once(
         assert [problem in record.getMessage() for record in caplog.records] == [True]
 
 
+def test_a_selector_that_takes_in_everything_does_not_fill_the_log(
+    api: KubernetesApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(50):
+        api.put(pod(f"web-{number}", ports=[]))
+    with found_by(api, tmp_path) as discovery:
+        assert (discovery.failures, len(discovery.problems)) == ({"invalid": 50}, 20)
+        messages = [record.getMessage() for record in caplog.records]
+        assert len(messages) == 21
+        assert "30 more objects cannot be used; narrow the selector" in messages[-1]
+
+
 def test_sidecars_have_ports_and_several_ports_of_a_name_are_several_targets(
     api: KubernetesApi, tmp_path: Path
 ) -> None:
@@ -756,9 +768,11 @@ def test_an_object_with_anything_in_any_place_is_a_target_or_a_problem(
     for key in above:
         owner = owner[key]
     owner[last] = data.draw(ANYTHING)
-    told: list[str] = []
+    told: list[tuple[str, int]] = []
     group, find = TargetGroup(), ROLES[role].find
-    store = Store(lambda raw: find(raw, group, Options()), lambda: None, told.append)
+    store = Store(
+        lambda raw: find(raw, group, Options()), lambda: None, lambda *problem: told.append(problem)
+    )
     try:
         raw = msgspec.json.encode(item)
         entries = store.read([raw])
@@ -767,7 +781,7 @@ def test_an_object_with_anything_in_any_place_is_a_target_or_a_problem(
         return
     store.replace(entries)
     assert len(told) == len(store.problems) <= 1
-    assert all(len(problem) < 2000 for problem in told)
+    assert all(len(problem) < 2000 for problem, _ in told)
     assert all(urlsplit(found.target.url).port for found in store.found())
 
 

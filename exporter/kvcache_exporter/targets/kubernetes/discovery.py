@@ -13,14 +13,13 @@ from kvcache_exporter.config import TargetGroup
 from kvcache_exporter.lookups import LOOKUPS
 from kvcache_exporter.targets.base import Discovery, DiscoveryError, Target
 from kvcache_exporter.targets.kubernetes.found import ROLES, Found, uniquely_named
-from kvcache_exporter.targets.kubernetes.store import Store
+from kvcache_exporter.targets.kubernetes.store import SHOWN_PROBLEMS, Store
 
 if TYPE_CHECKING:
     from kvcache_exporter.targets.kubernetes.reflector import Reflector
 
 FIRST_SECONDS = 2.0
 """Seconds that the first `settle` waits for the first list, so that its targets are there at once."""
-_SHOWN_PROBLEMS = 20
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -57,7 +56,7 @@ class KubernetesDiscovery(Discovery):
     def problems(self) -> tuple[str, ...]:
         watches = [reflector.problem for reflector in self._reflectors if reflector.problem]
         objects = chain.from_iterable(store.problems for store in self._stores.values())
-        return (*watches, *islice(objects, _SHOWN_PROBLEMS))
+        return (*watches, *islice(objects, SHOWN_PROBLEMS))
 
     def targets(self) -> Sequence[Target]:
         return self._targets
@@ -122,5 +121,6 @@ class KubernetesDiscovery(Discovery):
     def _watch_failed(self, error: DiscoveryError, before: str) -> None:
         self.failed(error.reason, str(error), before)
 
-    def _object_failed(self, problem: str) -> None:
+    def _object_failed(self, problem: str, objects: int) -> None:
         self.failed("invalid", problem, "")
+        self.failures["invalid"] += objects - 1

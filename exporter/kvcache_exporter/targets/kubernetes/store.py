@@ -9,6 +9,8 @@ from kvcache_exporter.targets.base import DiscoveryError
 from kvcache_exporter.targets.kubernetes.found import Found
 from kvcache_exporter.targets.kubernetes.objects import Named
 
+SHOWN_PROBLEMS = 20
+"""A selector that takes in a whole cluster is not to fill the log."""
 Key = tuple[str, str]
 """Namespace and name."""
 
@@ -28,9 +30,9 @@ class Store:
         self,
         find: Callable[[bytes], Sequence[Found]],
         changed: Callable[[], None],
-        failed: Callable[[str], None],
+        failed: Callable[[str, int], None],
     ) -> None:
-        """`failed` takes the problem of an object, once for as long as it stays the same."""
+        """`failed` takes a problem, once for as long as it stays the same, and the number of its objects."""
         self._find = find
         self._changed = changed
         self._failed = failed
@@ -53,9 +55,12 @@ class Store:
     def replace(self, entries: dict[Key, Entry]) -> None:
         """Replace all objects."""
         before, self._entries = self._entries, entries
-        for key, entry in entries.items():
-            if entry.problem and entry != before.get(key):
-                self._failed(entry.problem)
+        new = [entry.problem for key, entry in entries.items() if entry.problem and entry != before.get(key)]
+        for problem in new[:SHOWN_PROBLEMS]:
+            self._failed(problem, 1)
+        more = len(new) - SHOWN_PROBLEMS
+        if more > 0:
+            self._failed(f"{more} more objects cannot be used; narrow the selector", more)
         if _targets(before) != _targets(entries):
             self._changed()
 
@@ -69,7 +74,7 @@ class Store:
         else:
             self._entries[key] = entry
         if entry.problem and entry.problem != before.problem:
-            self._failed(entry.problem)
+            self._failed(entry.problem, 1)
         if entry.found != before.found:
             self._changed()
 
