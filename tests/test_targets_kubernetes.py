@@ -733,6 +733,19 @@ def test_groups_that_stay_are_not_asked_again_and_others_end(api: KubernetesApi,
     assert threads() == 0
 
 
+def test_pods_that_come_together_are_one_change(api: KubernetesApi, tmp_path: Path) -> None:
+    with found_by(api, tmp_path) as discovery:
+        watching(api)
+        changes: list[int] = []
+        discovery.changed = lambda: changes.append(len(discovery.targets()))
+        with api.changed:
+            for number in range(300):
+                api.put(pod(f"vllm-{number}"))
+        comes("all", lambda: len(discovery.targets()) == 300)
+        comes("the word of it", lambda: changes[-1:] == [300])
+        assert len(changes) < 100
+
+
 def test_nothing_of_kubernetes_is_loaded_without_it() -> None:
     code = "import sys, kvcache_exporter.app; sys.exit('lightkube' in sys.modules or 'httpx2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FIRST_SECONDS = 2.0
 """Seconds that the first `settle` waits for the first list, so that its targets are there at once."""
+_GATHER_SECONDS = 0.05
+"""Changes within this time become one: thousands of pods come and go together, and each costs a look at all."""
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -40,8 +42,12 @@ class KubernetesDiscovery(Discovery):
         super().__init__(group)
         self._options = group.kubernetes
         namespaces = dict.fromkeys(self._options.namespaces) or {"": None}
-        self._stores = {name: Store(self._find, self._rebuild, self._object_failed) for name in namespaces}
+        self._stores = {
+            name: Store(self._find, self._rebuild_soon, self._object_failed) for name in namespaces
+        }
         self._targets: Sequence[Target] = ()
+        self._is_stale = False
+        """Whether there are changes that the targets do not show yet."""
         self._reflectors: list[Reflector] = []
         self._waiting = set(namespaces)
         """Namespaces that are not listed yet."""
@@ -108,12 +114,21 @@ class KubernetesDiscovery(Discovery):
     def _find(self, data: bytes) -> Sequence[Found]:
         return ROLES[self._options.role].find(data, self._group, self._options)
 
+    def _rebuild_soon(self) -> None:
+        if not self._is_stale:
+            self._is_stale = True
+            self._loop.call_later(_GATHER_SECONDS, self._rebuild)
+
     def _rebuild(self) -> None:
+        if not self._is_stale:
+            return
+        self._is_stale = False
         found = chain.from_iterable(store.found() for store in self._stores.values())
         self._targets = tuple(uniquely_named(found))
         self.changed()
 
     def _note_listed(self, namespace: str) -> None:
+        self._rebuild()
         self._waiting.discard(namespace)
         if not self._waiting:
             self._listed.set()
