@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FIRST_SECONDS = 2.0
 """Seconds that the first `settle` waits for the first list, so that its targets are there at once."""
 _GATHER_SECONDS = 0.05
-"""Changes within this time become one: thousands of pods come and go together, and each costs a look at all."""
+"""Changes within this time become one: pods come and go by the thousand, and each costs a look at all."""
 
 
 class _Loop(asyncio.SelectorEventLoop):
