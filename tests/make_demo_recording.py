@@ -3,6 +3,7 @@
 python tests/make_demo_recording.py VLLM_FOLDER SGLANG_FOLDER exporter/kvcache_exporter/demo/recording.zip
 """
 
+import base64
 import json
 import re
 import sys
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from thin_recording import thin_page
 
@@ -23,6 +26,7 @@ def main(vllm: Path, sglang: Path, target: Path) -> None:
             for page in _pages(folder):
                 _write(archive, f"{name}/{page.name}", thin_page(page.read_bytes(), keep_histograms=True))
         _write(archive, "vllm/gateway.jsonl", _lines(_gateway_records(vllm)))
+        _write(archive, "vllm/kv-events.msgpack", msgspec.msgpack.encode(list(_events(vllm))))
         _write(archive, "sglang/request-metrics.jsonl", _lines(_export_records(sglang)))
 
 
@@ -59,6 +63,17 @@ def _export_records(folder: Path) -> Iterator[dict[str, Any]]:
             record = json.loads(line)
             stream = json.loads(record["request_parameters"]).get("stream")
             yield {**record, "request_parameters": json.dumps({"stream": stream})}
+
+
+def _events(folder: Path) -> Iterator[tuple[float, int, bytes]]:
+    """Batches of KV events with zeros for the token ids, which nobody reads."""
+    for line in (folder / "kv_events.msgpack.b64").read_text().splitlines():
+        frame = json.loads(line)
+        batch = msgspec.msgpack.decode(base64.b64decode(frame["payload_b64"]))
+        for event in batch[1]:
+            if "token_ids" in event:
+                event["token_ids"] = [0] * len(event["token_ids"])
+        yield frame["recv_ts"], frame["seq"], msgspec.msgpack.encode(batch)
 
 
 def _lines(records: Iterator[dict[str, Any]]) -> bytes:

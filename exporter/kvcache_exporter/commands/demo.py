@@ -4,7 +4,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from kvcache_exporter.app import App
 from kvcache_exporter.commands import logs
 from kvcache_exporter.commands.arguments import Subparsers, duration
 from kvcache_exporter.demo.answers import answers
+from kvcache_exporter.demo.events import EventPublisher
 from kvcache_exporter.demo.playback import EngineServer, LogWriter, load_recording
 from kvcache_exporter.pages import ExporterPages
 from kvcache_exporter.web import WebServer, web_server
@@ -23,6 +24,7 @@ requests:
   - {{name: gateway, format: vllm, paths: ["{folder}/gateway.jsonl"], start_at: beginning}}
   - {{name: sglang, format: sglang_metrics_file, paths: ["{folder}/request-metrics.jsonl"],
      start_at: beginning, model_name: tiny-llama}}
+events: {events}
 """
 _LINE_EVERY = 5.0
 
@@ -79,15 +81,19 @@ def run(arguments: argparse.Namespace) -> int:
             stack.enter_context(closing(EngineServer(engine, clock, arguments.speed))) for engine in engines
         ]
         writers = [stack.enter_context(closing(LogWriter(e, folder / e.log_name))) for e in engines]
-        app, server = stack.enter_context(_running(folder, [s.address for s in servers], arguments.listen))
+        publishers = {s.address: stack.enter_context(closing(EventPublisher(s.recorded))) for s in servers}
+        config = _config(folder, publishers)
+        app, server = stack.enter_context(_running(config, arguments.listen))
         print(_introduction(servers, server.url, arguments.speed))
         with suppress(KeyboardInterrupt):
-            _play(app, writers, clock, end)
+            _play(app, [*writers, *publishers.values()], clock, end)
         _show(app, clock(), again=False)
     return 0
 
 
-def _play(app: App, writers: list[LogWriter], clock: Callable[[], float], end: float) -> None:
+def _play(
+    app: App, writers: Sequence[LogWriter | EventPublisher], clock: Callable[[], float], end: float
+) -> None:
     shown = 0.0
     while (now := time.monotonic()) < end:
         for writer in writers:
@@ -98,11 +104,22 @@ def _play(app: App, writers: list[LogWriter], clock: Callable[[], float], end: f
         time.sleep(0.1)
 
 
-@contextmanager
-def _running(folder: Path, addresses: list[str], listen: str) -> Iterator[tuple[App, WebServer]]:
+def _config(folder: Path, publishers: Mapping[str, EventPublisher]) -> Path:
+    """`publishers` by the address of their engine."""
     path = folder / "kvcache.yaml"
-    path.write_text(_CONFIG.format(addresses=addresses, folder=folder).replace("'", '"'))
-    app = App(path)
+    events = [
+        {"target": address, "endpoint": publisher.endpoint}
+        for address, publisher in publishers.items()
+        if publisher.recorded.events
+    ]
+    text = _CONFIG.format(addresses=list(publishers), events=events, folder=folder)
+    path.write_text(text.replace("'", '"'))
+    return path
+
+
+@contextmanager
+def _running(config: Path, listen: str) -> Iterator[tuple[App, WebServer]]:
+    app = App(config)
     server = web_server(listen, ExporterPages(app))
     app.start()
     server.start()

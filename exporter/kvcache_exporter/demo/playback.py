@@ -13,9 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 RECORDING = Path(__file__).parent / "recording.zip"
 _START = re.compile(rb"^(process_start_time_seconds )(\S+)", re.MULTILINE)
 _FIRST_AFTER_RESTART = re.compile(r"/50[01]_|-restart-start_")
+_EVENTS = "kv-events.msgpack"
 _LEAD_IN = 2.0
 _LAST_ANSWER = 5.0
 """Seconds for which an engine still serves its last page before it goes down."""
@@ -33,6 +36,8 @@ class RecordedEngine:
     """Start and end of the times without an answer, during restarts."""
     log_name: str
     lines: tuple[tuple[float, bytes], ...]
+    events: tuple[tuple[float, int, bytes], ...]
+    """Batches of KV events with their sequence numbers; empty if none were recorded."""
 
     @property
     def length(self) -> float:
@@ -71,7 +76,15 @@ def _engine(archive: zipfile.ZipFile, folder: str, names: list[str]) -> Recorded
         ),
         log_name.removeprefix(folder + "/"),
         tuple(lines),
+        tuple(_events(archive, f"{folder}/{_EVENTS}", start)),
     )
+
+
+def _events(archive: zipfile.ZipFile, name: str, start: float) -> Iterator[tuple[float, int, bytes]]:
+    if name in archive.namelist():
+        batches = msgspec.msgpack.decode(archive.read(name), type=list[tuple[float, int, bytes]])
+        for at, number, payload in batches:
+            yield at - start, number, payload
 
 
 def _finished(line: bytes) -> float:
