@@ -276,6 +276,7 @@ def test_what_nobody_answers_or_takes_two_pages_is_told_from_what_no_engine_coun
     assert "0 of 1 replicas answer" in text
     assert "tokens, by enginesno answerno answerno answer" in text
     assert "preemptionsno answerno answerno answer" in text
+    assert "m 0 of 1no answerno answer" in text
     assert "no replica answers" in text
 
 

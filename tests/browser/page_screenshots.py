@@ -13,7 +13,7 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 _SCHEMES: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1400, "height": 900}},
     "dark": {"viewport": {"width": 1400, "height": 900}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 360, "height": 1500}, "device_scale_factor": 1.5},
+    "phone": {"viewport": {"width": 360, "height": 1500}, "device_scale_factor": 2},
 }
 _SPEED = 2.0
 
