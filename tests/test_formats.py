@@ -291,7 +291,9 @@ def test_impossible_block_count_is_unknown() -> None:
         ("hosted_vllm", "qwen", 16, 16), ("openai", "gpt-5", 128, 1024), ("deepseek", "x", 64, 64),
         ("bedrock", "us.anthropic.claude-opus-4-5-v1:0", 1, 4096), ("anthropic", "claude-sonnet-5", 1, 1024),
         ("openrouter", "anthropic/claude-haiku-4.5", 1, 4096), ("anthropic", "claude-sonnet-5-5", 1, 512),
-        ("anthropic", "claude-3-haiku", 1, 1024), ("made-up", "m", 1, 0), (None, None, 1, 0),
+        ("anthropic", "claude-3-haiku", 1, 1024), ("azure.ai.openai", "gpt", 128, 1024),
+        ("Azure-OpenAI", "gpt", 128, 1024),
+        ("made-up", "m", 1, 0), (None, None, 1, 0),
     ],
 )  # fmt: skip
 def test_litellm_takes_the_contract_of_the_provider(

@@ -155,6 +155,14 @@ def test_service_tiers(name: str, line: dict[str, Any], tier: str) -> None:
     assert record(name, line).tier == tier
 
 
+def test_a_span_tells_its_tier() -> None:
+    found = {"gen_ai.usage.input_tokens": {"intValue": "9"},
+             "openai.response.service_tier": {"stringValue": "flex"}}  # fmt: skip
+    attributes = [{"key": key, "value": value} for key, value in found.items()]
+    line = {"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": "a", "attributes": attributes}]}]}]}
+    assert record("otlp_traces", line).tier == "flex"
+
+
 def test_a_custom_log_says_where_its_tier_stands() -> None:
     options = DecoderOptions(fields={"prompt_tokens": "p", "service_tier": "billing.tier"})
     assert record("custom", {"p": 9, "billing": {"tier": "Batch"}}, options).tier == "batch"

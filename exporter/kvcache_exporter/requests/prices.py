@@ -11,20 +11,13 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from kvcache_exporter.errors import PricesError
+from kvcache_exporter.requests.formats.providers import canonical
 from kvcache_exporter.requests.rates import Price, price_of
 
 _DATE = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2})$")
 _MOST_REMEMBERED = 10_000
 _OWN_ENGINES = frozenset({"vllm", "hosted_vllm", "sglang", "trtllm", "tensorrt_llm", "llamacpp", "dynamo"})
 """Engines that users run themselves: no provider bills them, whatever their models are called."""
-_SPELLINGS = {
-    "azure_openai": "azure", "azure_ai_openai": "azure", "azure_ai_inference": "azure_ai",
-    "aws_bedrock": "bedrock", "amazon_bedrock": "bedrock", "x_ai": "xai",
-    "gcp_gemini": "gemini", "google": "gemini", "gcp_vertex_ai": "vertex_ai", "vertexai": "vertex_ai",
-    "mistral_ai": "mistral", "mistralai": "mistral", "moonshotai": "moonshot", "kimi": "moonshot",
-    "fireworks": "fireworks_ai", "together": "together_ai", "qwen": "dashscope", "alibaba": "dashscope",
-}  # fmt: skip
-"""The table's name of a provider, by the names used in logs and in OpenTelemetry."""
 
 
 class Prices:
@@ -50,8 +43,7 @@ class Prices:
         return self._found[key]
 
     def _candidates(self, provider: str, model_name: str) -> Iterator[Price]:
-        word = re.sub(r"[-. ]", "_", provider.lower())
-        by = _SPELLINGS.get(word, word)
+        by = canonical(provider)
         for name in _names(by, model_name):
             price = self.table.get(name)
             if price is not None and (name.startswith(f"{by}/") or self._may_bill(by, price)):

@@ -6,6 +6,8 @@ prompt without a hit is a miss. A wrong minimum can only swap `miss` and `uncach
 
 from typing import NamedTuple
 
+from kvcache_exporter.requests.formats.providers import canonical
+
 
 class Caching(NamedTuple):
     """Tokens cached at a time, and the length below which a prompt is never cached."""
@@ -22,7 +24,6 @@ UNKNOWN_CONTRACT = Caching()
 _PROVIDERS: dict[str, Caching] = {
     "openai": Caching(128, 1024),  # OpenAI's prompt caching guide
     "azure": Caching(128, 1024),  # the same on learn.microsoft.com
-    "azure_openai": Caching(128, 1024),
     "deepseek": Caching(64, 64),  # api-docs.deepseek.com, kv_cache guide
     "dashscope": Caching(1, 1024),  # alibabacloud.com, context-cache, page of 2026-10-11
     "gemini": Caching(1, 1024),  # the lowest of any model; see the models below
@@ -74,14 +75,14 @@ _FAMILIES = (_CLAUDE, _GEMINI, _NOVA)
 # unless the write says 1 hour), Alibaba's context cache (5 minutes). Gemini's implicit and DeepSeek's disk
 # cache promise no time.
 _KEPT_BY_MODEL = (("claude-", 300.0), ("amazon.nova-", 300.0), ("gpt-5.6", 1800.0))
-_KEPT_BY_PROVIDER = {"openai": 3600.0, "azure": 3600.0, "azure_openai": 3600.0, "dashscope": 300.0}
+_KEPT_BY_PROVIDER = {"openai": 3600.0, "azure": 3600.0, "dashscope": 300.0}
 
 
 def kept_seconds(provider: str, model_name: str) -> float:
     """Seconds for which a provider keeps an unused prefix, unless a write asked for longer; 0 if unknown."""
     model = model_name.lower()
     found = next((kept for marker, kept in _KEPT_BY_MODEL if marker in model), 0.0)
-    return found or _KEPT_BY_PROVIDER.get(provider.lower().replace("-", "_"), 0.0)
+    return found or _KEPT_BY_PROVIDER.get(canonical(provider), 0.0)
 
 
 def caching(provider: str, model_name: str, otherwise: Caching) -> Caching:
@@ -94,7 +95,7 @@ def caching(provider: str, model_name: str, otherwise: Caching) -> Caching:
         _, found, version = model.partition(family.marker)
         if found:
             return Caching(1, _minimum(family, (found + version).replace(".", "-")))
-    return _PROVIDERS.get(provider.lower().replace("-", "_"), otherwise)
+    return _PROVIDERS.get(canonical(provider), otherwise)
 
 
 def provider_caching(provider: str) -> Caching:

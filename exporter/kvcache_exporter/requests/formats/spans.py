@@ -14,6 +14,7 @@ from kvcache_exporter.requests.formats.labels import Labeller
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.rows import Reading
 from kvcache_exporter.requests.formats.statuses import failure_of_text
+from kvcache_exporter.requests.formats.tiers import tier
 from kvcache_exporter.requests.formats.values import label, seconds, token
 
 PROMPT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
@@ -36,12 +37,13 @@ DURATION = ("gen_ai.latency.e2e",)
 MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 PROVIDER = ("gen_ai.provider.name", "gen_ai.system")
 REQUEST_ID = ("gen_ai.response.id", "gen_ai.request.id")
+TIER = ("openai.response.service_tier", "gen_ai.openai.response.service_tier")
 OPERATION = "gen_ai.operation.name"
 STREAM = "gen_ai.request.stream"
 KIND = "llm.request.type"
 ERROR = "error.type"
 _NAMES = frozenset(
-    (*PROMPT, *CACHED, *WRITTEN, *OUTPUT, *TTFT, *DURATION, *MODEL, *PROVIDER, *REQUEST_ID)
+    (*PROMPT, *CACHED, *WRITTEN, *OUTPUT, *TTFT, *DURATION, *MODEL, *PROVIDER, *REQUEST_ID, *TIER)
 ) | {OPERATION, STREAM, KIND, ERROR}
 _OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})
 """Operations that are a single model call; agents and workflows repeat the sums of their calls."""
@@ -112,6 +114,7 @@ def _reading(span: Span, at: float | None) -> Reading:
         provider=label(_first(found, PROVIDER)) or _engine(span.scope),
         model=_first(found, MODEL),
         request_id=_first(found, REQUEST_ID) or span.span_id,
+        tier=tier(_first(found, TIER)),
         skip=failure_of_text(error) if failed else "",
         status="error" if failed else None,
     )
