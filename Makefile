@@ -54,6 +54,7 @@ check: install ## ruff, mypy strict, import-linter, and generated files are fres
 	$(BIN)/lint-imports
 	$(BIN)/kvcache-exporter metrics | diff - docs/metrics.md
 	$(BIN)/python -m kvcache_exporter.commands.reference | diff - docs/cli.md
+	PYTHONPATH=helm $(BIN)/python -m kvcache_chart --check
 
 format: install ## format and fix what can be fixed
 	$(BIN)/ruff check --fix
