@@ -1,4 +1,4 @@
-"""Regenerates these parts; run as `python -m kvcache_chart` in the project's folder, with `--check` to compare."""
+"""Regenerates these parts, or compares them with `--check`; run as `python -m kvcache_chart`."""
 
 import sys
 from pathlib import Path
