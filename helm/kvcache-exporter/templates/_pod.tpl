@@ -146,7 +146,6 @@ httpGet:
 image: {{ include "kvcache-exporter.image" (list . .Values.configReloader.image) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
-  - --listen-address=127.0.0.1:9410
   - --watched-dir=/etc/kvcache-exporter/config
   {{- range .Values.extraConfigmapMounts }}
   - {{ include "kvcache-exporter.mapPath" . | printf "--watched-dir=%s" | quote }}
