@@ -273,3 +273,6 @@ def test_report_prices_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     text = capsys.readouterr().out
     assert "cost $5.50, without a cache $10.00: saved $4.50 (45.0 %)" in text
     assert "not in these sums: 1 of 3 requests; the table lacks the model" in text
+    assert "        1 of openai/not-in-the-table\n" in text
+    unpriced = {"provider": "openai", "model_name": "not-in-the-table", "tier": "", "requests": 1}
+    assert found["unpriced"] == [unpriced]

@@ -9,6 +9,7 @@ import pytest
 from kvcache_exporter.model import RequestRecord
 from kvcache_exporter.requests.columns import in_columns
 from kvcache_exporter.requests.prices import Prices, load_prices
+from kvcache_exporter.requests.report import Report
 
 M = 1e-6
 GPT = {
@@ -189,3 +190,13 @@ def test_a_provider_bills_its_own_prices(
 
 def test_spellings_of_providers_are_looked_up_as_the_table_has_them(prices: Prices) -> None:
     assert prices.of("together_ai", "org/model") is prices.of("together", "org/model")
+
+
+def test_a_report_names_what_has_no_price(prices: Prices) -> None:
+    report = Report(prices=prices)
+    records = [("gpt", "scale"), ("gpt", "scale"), ("gpt", ""), ("none", "")]
+    report.add(RequestRecord(9, 0, 0, 0, model_name=model, tier=tier) for model, tier in records)
+    assert report.unpriced == {("", "gpt", "scale"): 2, ("", "none", ""): 1}
+    report.add(RequestRecord(9, 0, 0, 0, model_name=str(number)) for number in range(1100))
+    assert report.unpriced.total() == 1103
+    assert report.unpriced["other", "other", ""] == 1100 - 998

@@ -11,6 +11,7 @@ _BARS = "▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _TTFT_EDGES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, float("inf"))
 _MOST_GROUPS = 15
+_SHOWN_UNPRICED = 5
 _WIDTH = 24
 
 
@@ -35,7 +36,7 @@ def report_text(report: Report) -> Iterator[str]:
         )
         yield f"    aggregates    {_percent(share)}   {figures}"
     yield ""
-    yield from _miss_cost(totals)
+    yield from _miss_cost(report)
     yield "3 What is evicting, and why?"
     yield f"    {_writes(totals)}"
     if totals.expired:
@@ -49,7 +50,8 @@ def report_text(report: Report) -> Iterator[str]:
     yield from _losses(report)
 
 
-def _miss_cost(totals: Totals) -> Iterator[str]:
+def _miss_cost(report: Report) -> Iterator[str]:
+    totals = report.totals
     yield "2 What does a miss cost?  TTFT in seconds, outcomes never mixed"
     yield f"    {'outcome':12} {'requests':>10} {'with TTFT':>10} {'p50':>8} {'p95':>8} {'p99':>8}"
     by_outcome = totals.ttft_by_outcome()
@@ -59,18 +61,22 @@ def _miss_cost(totals: Totals) -> Iterator[str]:
         yield f"    {outcome:12} {totals.outcomes[outcome]:>10,} {len(values):>10,} {' '.join(cells)}"
     yield ""
     yield from _histogram(by_outcome)
-    yield from _money(totals.money)
+    yield from _money(report)
 
 
-def _money(money: Money) -> Iterator[str]:
+def _money(report: Report) -> Iterator[str]:
+    money = report.totals.money
     if not money.priced + money.unpriced:
         return
     if money.priced:
         yield f"    cost ${money.cost:,.2f}, without a cache ${money.without_cache:,.2f}: {_saved(money)}"
     if money.unpriced:
-        why = "the table lacks the model, or the log does not say what was billed"
+        why = "the table lacks the model or the tier, or the log does not say what was billed"
         requests = money.priced + money.unpriced
-        yield f"    not in these sums: {money.unpriced:,} of {requests:,} requests; {why}"
+        yield f"    not in these sums: {money.unpriced:,} of {requests:,} requests; {why}:"
+        for (provider, model, tier), count in report.unpriced.most_common(_SHOWN_UNPRICED):
+            name = "/".join(filter(None, (provider, model))) or "no model"
+            yield f"        {count:,} of {name}{f', {tier}' if tier else ''}"
     yield ""
 
 

@@ -17,6 +17,9 @@ from kvcache_exporter.requests.tally import Money
 OVERFLOW = "other"
 SLICE_SECONDS = 300.0
 _MOST_SLICES = 100_000
+_MOST_UNPRICED = 1000
+Billed = tuple[str, str, str]
+"""Provider, model and tier."""
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -96,6 +99,8 @@ class Report:
         """Failed requests by reason."""
         self.slices: dict[int, list[int]] = {}
         """Cached and prompt tokens by five-minute bucket (Unix time // 300)."""
+        self.unpriced: Counter[Billed] = Counter()
+        """Requests without a price."""
         self._expiries: dict[str, Expiry] = defaultdict(Expiry)
         self._full_hit = full_hit or FullHit()
         self.prices = prices
@@ -120,6 +125,8 @@ class Report:
         )
         price = self.prices.of(record.provider, record.model_name) if self.prices else None
         bill = price.bill(record) if price else None
+        if self.prices and bill is None:
+            self._note_unpriced((record.provider, record.model_name, record.tier))
         name = self._group_name(record.group)
         expired = self._expiries[name].expired(record) and outcome == "miss"
         for totals in (self.totals, self.groups.setdefault(name, Totals())):
@@ -131,6 +138,10 @@ class Report:
             slot = self.slices.setdefault(int(record.timestamp // SLICE_SECONDS), [0, 0])
             slot[0] += record.cached_tokens or 0
             slot[1] += record.prompt_tokens or 0
+
+    def _note_unpriced(self, billed: Billed) -> None:
+        known = billed in self.unpriced or len(self.unpriced) < _MOST_UNPRICED
+        self.unpriced[billed if known else (OVERFLOW, OVERFLOW, "")] += 1
 
     def _group_name(self, name: str) -> str:
         return name if name in self.groups or len(self.groups) < self._most_groups else OVERFLOW
@@ -153,6 +164,10 @@ class Report:
             "errors": dict(self.errors),
             "skipped": dict(self.skipped),
             "parse_failures": dict(self.failures),
+            "unpriced": [
+                {"provider": provider, "model_name": model, "tier": tier, "requests": count}
+                for (provider, model, tier), count in self.unpriced.most_common()
+            ],
             "groups": [
                 {
                     "group": name,
