@@ -142,7 +142,7 @@ TARGET_UP = _metric(
 TARGET_INFO = _metric("info", _TARGET, "target_info", (
     "target", "engine", "engine_version", "hit_basis", "prefix_caching", "block_size", "hash_algorithm",
     "cache_dtype", "eviction_policy",
-), "What the engine says of itself; hit_basis names the counters the hit rate is made from.")  # fmt: skip
+), "Version and cache settings of the engine; hit_basis names the counters of the hit rate.")  # fmt: skip
 TARGET_SCRAPE_DURATION = _metric(
     "gauge", _TARGET, "target_scrape_duration_seconds", _T, "Time the last scrape of the target took."
 )
@@ -165,21 +165,21 @@ PROBE_FAILED = _metric(
     _TARGET,
     "probe_failed",
     ("target", "reason"),
-    "Why this probe gave no usable page (always 1); only on /probe, which counts nothing.",
+    "Reason why this probe got no usable page (always 1); only on /probe.",
 )
 TARGET_START = _metric(
     "gauge",
     _TARGET,
     "target_start_timestamp_seconds",
     _T,
-    "Unix time at which the engine process started, where its page says so.",
+    "Unix time at which the engine process started, if its page has it.",
 )
 TARGET_RESETS = _metric(
     "counter",
     _TARGET,
     "target_counter_resets_total",
     _T,
-    "Scrapes in which at least one counter of the target went back.",
+    "Scrapes in which at least one counter of the target decreased.",
 )
 TARGET_RESTARTS = _metric(
     "counter",
@@ -193,7 +193,7 @@ CACHE_RESETS = _metric(
     _TARGET,
     "cache_resets_total",
     _T,
-    "Times the engine emptied its prefix cache and went on (vLLM reset_prefix_cache, SGLang flush_cache).",
+    "Times the engine emptied its cache without a restart (vLLM reset_prefix_cache, SGLang flush_cache).",
 )
 AGE = _metric("gauge", _TARGET, "age_seconds", _T, "Time since the engine started, as far as that is known.")
 WARM = _metric(
@@ -229,7 +229,7 @@ DATA_ANOMALIES = _metric(
     _TARGET,
     "data_anomalies_total",
     ("target", "reason"),
-    "Values on the target's page that cannot be right or do not mean what they seem to.",
+    "Wrong or misleading values on the target's page, by reason.",
 )
 
 # From engine pages: the cache.
@@ -330,7 +330,7 @@ UNDELIVERED_TOKENS = _metric(
     _ENGINE,
     "undelivered_tokens_total",
     (*ENG, "tier"),
-    "Tokens that the tier held and that were computed all the same, because they did not come in time.",
+    "Tokens that the tier held but that were computed because they did not arrive in time.",
 )
 PREEMPTIONS = _metric(
     "counter",
@@ -378,7 +378,7 @@ REQUEST_HIT_THRESHOLD = _metric(
     _ENGINE,
     "request_hit_threshold_tokens",
     ENG,
-    "Most computed tokens of a hit in request_hit_ratio; prompts that are no longer are left out.",
+    "Most computed prompt tokens of a hit in request_hit_ratio; prompts of at most this length are left out.",
 )
 BLOCK_LIFETIME = _metric(
     "histogram",
@@ -409,7 +409,7 @@ ROUTER_REQUESTS = _metric(
     _ROUTERS,
     "router_requests_total",
     ROUTER,
-    "Requests the router handled, by worker where it says whom it chose.",
+    "Requests the router handled, by worker if it reports its choice.",
 )
 ROUTER_INPUT_TOKENS = _metric(
     "counter", _ROUTERS, "router_input_tokens_total", ROUTER, "Prompt tokens of requests the router handled."
@@ -419,7 +419,7 @@ ROUTER_CACHED_TOKENS = _metric(
     _ROUTERS,
     "router_cached_tokens_total",
     ROUTER,
-    "Prompt tokens that engines told the router they had served from their caches: what was delivered.",
+    "Prompt tokens served from the engines' caches, as reported to the router.",
 )
 ROUTER_PREDICTED_HIT = _metric(
     "histogram",
@@ -441,14 +441,14 @@ ROUTER_WORKER_HEALTHY = _metric(
     _ROUTERS,
     "router_worker_healthy",
     ROUTER,
-    "Whether the router takes the worker for healthy (1) or not (0).",
+    "Whether the router considers the worker healthy (1) or not (0).",
 )
 ROUTER_WORKER_REQUESTS = _metric(
     "gauge",
     _ROUTERS,
     "router_worker_requests",
     ROUTER,
-    "Requests under way at the worker, as the router sees it.",
+    "Requests running at the worker, by the router's count.",
 )
 
 # From request records.
@@ -458,7 +458,7 @@ REQUESTS = _metric(
     _REQUESTS,
     "requests_total",
     (*REQ, "outcome"),
-    "Finished requests by what the prefix cache did for them.",
+    "Finished requests by outcome: how much of the prompt the prefix cache served.",
 )
 REQUEST_PROMPT_TOKENS = _metric(
     "counter",
@@ -483,14 +483,14 @@ REQUEST_TTFT = _metric(
     _REQUESTS,
     "request_time_to_first_token_seconds",
     (*REQ, "outcome"),
-    "Time to first token by what the prefix cache did for the request.",
+    "Time to first token by outcome of the prefix cache.",
 )
 REQUEST_DURATION = _metric(
     "histogram",
     _REQUESTS,
     "request_duration_seconds",
     (*REQ, "outcome"),
-    "Time from request to last token by what the prefix cache did for the request.",
+    "Time from request to last token by outcome of the prefix cache.",
 )
 REQUEST_COMPUTED_TOKENS = _metric(
     "histogram",
@@ -518,14 +518,14 @@ REQUEST_DIAGNOSED_MISSES = _metric(
     _REQUESTS,
     "request_diagnosed_misses_total",
     (*REQ, "reason"),
-    "Requests of which the provider says why their prefix was not read from the cache to its end.",
+    "Requests for which the provider reports why their prefix was not fully read from the cache.",
 )
 REQUEST_DIAGNOSED_TOKENS = _metric(
     "counter",
     _REQUESTS,
     "request_diagnosed_missed_tokens_total",
     (*REQ, "reason"),
-    "Prompt tokens that those requests would else have read from the cache, as the provider says.",
+    "Prompt tokens that those requests would otherwise have read from the cache, by the provider's report.",
 )
 REQUEST_COST = _metric(
     "counter",
@@ -539,22 +539,22 @@ REQUEST_COST_WITHOUT_CACHE = _metric(
     _REQUESTS,
     "request_cost_without_cache_usd_total",
     REQ,
-    "What the same requests would have cost had nothing been read from or written to a cache, in US dollars.",
+    "Cost of the same requests without cache reads and writes, in US dollars.",
 )
 REQUEST_SAVINGS = _metric(
     "unknown",
     _REQUESTS,
     "request_savings_usd_total",
     REQ,
-    "What the cache has saved, in US dollars; falls while writes are paid for and not read. For a rate take "
-    "that of the cost without cache less that of the cost.",
+    "Savings by the cache in US dollars; falls while writes are paid for and not read. For a rate, subtract "
+    "that of the cost from that of the cost without cache.",
 )
 REQUESTS_UNPRICED = _metric(
     "counter",
     _REQUESTS,
     "requests_unpriced_total",
     REQ,
-    "Requests in no cost: their model is not in the price table, or the log does not say what was billed.",
+    "Requests without a cost: their model is not in the price table, or the log lacks what was billed.",
 )
 REQUEST_REWARMS = _metric(
     "counter",
@@ -582,14 +582,14 @@ LOG_PARSE_FAILURES = _metric(
     _LOGS,
     "log_parse_failures_total",
     ("source", "reason"),
-    "Lines of the source that gave no usable record.",
+    "Lines of the source without a usable record.",
 )
 LOG_SKIPPED = _metric(
     "counter",
     _LOGS,
     "log_skipped_total",
     ("source", "reason"),
-    "Log entries that are no request that reached a model, or one that was counted before.",
+    "Log entries that are not requests to a model, or that were already counted.",
 )
 LOG_LAG = _metric("gauge", _LOGS, "log_lag_bytes", _S, "Bytes in the source's files that are not read yet.")
 LOG_LAG_MESSAGES = _metric(
@@ -604,14 +604,14 @@ LOG_MISSED = _metric(
     _LOGS,
     "log_missed_offsets_total",
     ("source", "reason"),
-    "Offsets of the source's Kafka topics that gave no message.",
+    "Offsets of the source's Kafka topics without a message.",
 )
 LOG_BROKER_ERRORS = _metric(
     "counter",
     _LOGS,
     "log_broker_errors_total",
     ("source", "reason"),
-    "Errors between the source and its Kafka brokers; the source goes on trying.",
+    "Errors between the source and its Kafka brokers; the source keeps retrying.",
 )
 LOG_LAST_RECORD = _metric(
     "gauge",
@@ -631,14 +631,14 @@ OTLP_RECEIVED = _metric(
     _OTLP,
     "otlp_received_total",
     ("source", "signal"),
-    "Spans (traces) and log records (logs) received, whatever they came to.",
+    "Spans (traces) and log records (logs) received, including those that are not requests.",
 )
 OTLP_REFUSED = _metric(
     "counter",
     _OTLP,
     "otlp_refused_total",
     ("source", "reason"),
-    "Exports that were refused as a whole; senders repeat those that were refused as slow, busy or state.",
+    "Exports that were refused as a whole; senders retry those refused as slow, busy or state.",
 )
 JOIN_REQUESTS = _metric(
     "counter",
@@ -670,14 +670,14 @@ EVENTS = _metric(
     _EVENTS,
     "events_total",
     ("target", "event"),
-    "KV events received: blocks stored, blocks removed, all blocks cleared, and those that made no sense.",
+    "KV events received: blocks stored, blocks removed, all blocks cleared, and unreadable ones.",
 )
 EVENTS_LOST = _metric(
     "counter",
     _EVENTS,
     "events_lost_total",
     ("target",),
-    "Batches of KV events that the engine sent and that could not be had, not even by replay.",
+    "Batches of KV events that the engine sent and that were lost, even with replay.",
 )
 EVICTED_BLOCKS = _metric(
     "counter", _EVENTS, "evicted_blocks_total", (*ENG, "tier"), "Cached blocks removed from the tier."
@@ -731,21 +731,21 @@ PREEMPTIONS_PER_SECOND = _metric(
     _WINDOWS,
     "preemptions_per_second",
     (*ENG, "window"),
-    "Preemptions or retractions a second in the window.",
+    "Preemptions or retractions per second in the window.",
 )
 EVICTED_TOKENS_PER_SECOND = _metric(
     "gauge",
     _WINDOWS,
     "evicted_tokens_per_second",
     (*ENG, "window"),
-    "Tokens dropped from the device tier a second in the window.",
+    "Tokens dropped from the device tier per second in the window.",
 )
 PREFILL_SECONDS_PER_1K = _metric(
     "gauge",
     _WINDOWS,
     "prefill_seconds_per_1k_tokens",
     (*ENG, "window"),
-    "Seconds of prefill for 1,000 computed prompt tokens in the window: what a miss costs.",
+    "Seconds of prefill per 1,000 computed prompt tokens in the window: the cost of a miss.",
 )
 
 # The exporter about itself.
@@ -772,7 +772,7 @@ PRICE_TABLE_TIME = _metric(
     _EXPORTER,
     "price_table_timestamp_seconds",
     (),
-    "Unix time the configured price table is of, as the configuration or else the file's time says.",
+    "Unix time of the configured price table: as_of of the configuration, else the file's own time.",
 )
 PRICE_TABLE_MODELS = _metric(
     "gauge", _EXPORTER, "price_table_models", (), "Models that the configured price table has prices for."
@@ -799,7 +799,7 @@ STATE_LOST = _metric(
     _EXPORTER,
     "exporter_state_lost_timestamp_seconds",
     (),
-    "Unix time at which a damaged state file was put aside and counting began anew; absent if it never was.",
+    "Unix time at which a damaged state file was set aside and counting started over; absent if never.",
 )
 DROPPED_SERIES = _metric(
     "counter",
