@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import wait_until
 
 from kvcache_exporter.catalogue import SCRAPE_FAILURE_REASONS
 from kvcache_exporter.config import BasicAuth, HttpSettings, TlsSettings
@@ -264,6 +265,34 @@ def test_a_hung_tls_handshake_ends_at_the_deadline(serve: Serve) -> None:
     error = failure(server.url.replace("http", "https"), timeout=0.3)
     assert error.reason == "timeout"
     assert time.monotonic() - began < 1.0
+
+
+def ended_by_close(server: Server, http: HttpSettings | None = None) -> float:
+    """Seconds until a fetch that would last for a minute has ended, once it is closed from outside."""
+    failures: list[ScrapeError] = []
+    with fetcher(server.url, http, timeout=60.0) as made:
+
+        def fetch() -> None:
+            with pytest.raises(ScrapeError) as caught:
+                made.fetch()
+            failures.append(caught.value)
+
+        thread = threading.Thread(target=fetch, daemon=True)
+        thread.start()
+        wait_until("the request", lambda: bool(server.requests))
+        began = time.monotonic()
+        made.close()
+        thread.join(20.0)
+    assert len(failures) == 1
+    return time.monotonic() - began
+
+
+def test_a_fetch_ends_when_it_is_closed_from_another_thread(serve: Serve, authority: "Authority") -> None:
+    """Or the end of the process would wait for the timeout of a target that hangs."""
+    assert ended_by_close(serve(waits(b"", b""))) < 5.0
+    assert ended_by_close(serve(waits(head(), b"x"))) < 5.0
+    context = authority.server_context(authority.issue("engine", LOCAL))
+    assert ended_by_close(serve(waits(b"", b""), context), with_tls(ca_file=authority.file)) < 5.0
 
 
 def test_after_a_timeout_the_next_page_is_not_mixed_with_the_last(serve: Serve) -> None:

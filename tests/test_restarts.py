@@ -199,6 +199,18 @@ def test_a_restart_that_nobody_saw_shows_in_counters_below_those_of_the_state_fi
         assert ttft(second) == {"cold" if restarts else "warm": served + 1.0}
 
 
+def test_a_restart_that_nobody_saw_shows_in_counters_that_are_not_there_yet() -> None:
+    """SGLang up to 0.5.1 has neither start time nor process ids, and no counters before the first request."""
+    first, second = TargetCollector("t", ENGINES), TargetCollector("t", ENGINES)
+    first.page(ranks(("a", 100)), AT)
+    second.cold.restore(first.cold.snapshot(AT))
+    second.page(b'sglang_num_running_reqs{model_name="m",worker_addr="a"} 0\n', AT + 60)
+    assert second.cold.lifecycle.life.restarts == 1
+    second.page(ranks(("a", 300)), AT + 120)
+    assert second.cold.lifecycle.life.restarts == 1
+    assert (ttft(second), prompt_increase(second)) == ({"cold": 300.0}, 300.0)
+
+
 def test_a_restart_long_before_anybody_looked_is_counted_and_its_requests_are_not_called_cold() -> None:
     engine, collector = Engine("start time"), TargetCollector("t", ENGINES)
     collector.page(engine.page(), AT)

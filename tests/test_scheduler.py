@@ -142,6 +142,35 @@ def test_a_target_that_left_is_no_measure_for_its_model_any_more() -> None:
     scheduler.stop()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_target_that_left_still_answers_counts_no_more(
+    fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Late(Answering):
+        begun, leave = threading.Event(), threading.Event()
+
+        def fetch(self) -> bytes:
+            self.begun.set()
+            assert self.leave.wait(10.0)
+            if fails:
+                raise ScrapeError("connection", "closed")
+            return PAGE
+
+    late = Late()
+    collector = TargetCollector("a", ENGINES)
+    scheduler = Scheduler(interval=60.0, concurrency=2)
+    scheduler.set_jobs({"a": lambda: Job("a", collector, late, Renderer())})
+    held = scheduler.jobs["a"]
+    scheduler.freshen(max_age=0.0, budget=0.0)
+    assert late.begun.wait(10.0)
+    scheduler.set_jobs({})
+    late.leave.set()
+    wait_for(lambda: held.running is not None and held.running.done())
+    assert (collector.up, collector.last_error, collector.samples) == (False, "", [])
+    assert "target a" not in caplog.text
+    scheduler.stop()
+
+
 def test_a_fault_of_ours_is_counted_and_stops_nothing(
     scheduler: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:

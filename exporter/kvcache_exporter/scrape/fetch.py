@@ -73,6 +73,11 @@ class Fetcher:
             response.raw.close()
 
     def close(self) -> None:
+        """End what is under way, in whatever thread, and let go of the connection."""
+        self._attempt.abort()
+        self._drop_connection()
+
+    def _drop_connection(self) -> None:
         if self._adapter is not None:
             self._adapter.close()
             self._adapter = None
@@ -100,7 +105,7 @@ class Fetcher:
         stamps = tls_stamps(self._tls) if self._secure else ()
         if self._adapter is None or stamps != self._stamps:
             context = tls_context(self._tls, stamps) if self._secure else None
-            self.close()
+            self._drop_connection()
             pool = open_pool(
                 self._host,
                 self._port,

@@ -196,9 +196,13 @@ class Lifecycle:
         return bool(reason) and not (reason == "counters went back" and signs.goes_on)
 
     def _has_served_less(self, signs: Signs) -> bool:
-        """Whether counters are below their saved values: for the first page after the exporter's start."""
-        pairs = [(signs.served[name], old) for name, old in self.life.served.items() if name in signs.served]
-        return self.resumed and bool(pairs) and all(new < old for new, old in pairs)
+        """Whether counters are lower than in the state file, on the first page after the exporter's start.
+
+        Counters that are not on the page count as lower if none of them is: SGLang has none after a restart.
+        """
+        before = {name: old for name, old in self.life.served.items() if old > 0}
+        lower = all(signs.served[name] < old for name, old in before.items() if name in signs.served)
+        return self.resumed and bool(before) and lower
 
     def _is_young(self, signs: Signs, now: float) -> bool:
         """A new target is cold if it has just started or has served nothing."""

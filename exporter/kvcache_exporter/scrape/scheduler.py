@@ -49,6 +49,8 @@ class Job:
     block: Mapping[Metric, Chunk] = field(default_factory=dict)
     kept: bool = True
     """Whether the last call of `keep` succeeded."""
+    ended: bool = False
+    """Whether the target is gone or the exporter stops: a scrape still under way is ignored."""
     keep: Callable[[bytes], None] = lambda _: None
     """Saves the state that must survive a restart of the exporter."""
 
@@ -76,6 +78,7 @@ class Scheduler:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._suspects.shutdown(wait=False, cancel_futures=True)
         for job in self._jobs.values():
+            job.ended = True
             job.fetcher.close()
 
     @property
@@ -148,8 +151,12 @@ class Scheduler:
         before = job.collector.last_error
         try:
             data = job.fetcher.fetch()
+            if job.ended:
+                return
             job.collector.page(data, self._clock(), time.monotonic() - started)
         except ScrapeError as error:
+            if job.ended:
+                return
             seconds = time.monotonic() - started
             job.collector.failed(error, seconds)
             job.suspect = error.reason == "timeout" or seconds > _SLOW_TO_FAIL
@@ -168,6 +175,7 @@ class Scheduler:
 
     def _part(self, job: Job) -> None:
         """The target was removed, has new settings, or is a new pod of the same name."""
+        job.ended = True
         job.collector.cold.gone()
         if job.collector.plan is not None:
             self._save(job, job.collector.cold.snapshot(self._clock()))

@@ -1,5 +1,6 @@
 """HTTP connections with a hard deadline, however slowly the other side sends."""
 
+import contextlib
 import functools
 import http.client
 import io
@@ -15,7 +16,9 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
-from kvcache_exporter.lookups import LOOKUPS, AddressInfo
+from kvcache_exporter.lookups import LOOKUPS, AddressInfo, HungLookupError
+
+_LOOKUP_SLICE = 0.5
 
 Find = Callable[[str, int, float], Sequence[AddressInfo]]
 """Resolves a host (IPv6 without brackets) and port within a number of seconds; raises OSError."""
@@ -26,7 +29,19 @@ class Attempt:
 
     def __init__(self) -> None:
         self._ends_at = 0.0
+        self._socket: socket.socket | None = None
         self.connected = False
+
+    def uses(self, sock: socket.socket) -> None:
+        """Note the socket that `abort` has to shut down."""
+        self._socket = sock
+
+    def abort(self) -> None:
+        """End the attempt at once; may be called from any thread."""
+        self._ends_at = 0.0
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def start(self, seconds: float) -> None:
         self._ends_at = time.monotonic() + seconds
@@ -87,17 +102,27 @@ class _TimedConnection(HTTPConnection):
         self._attempt.connected = True
         host = self.host.strip("[]")
         try:
-            port = self.port or self.default_port or 0
-            addresses = self._look_up(host, port, self._attempt.left())
+            addresses = self._addresses(host, self.port or self.default_port or 0)
         except OSError as error:
             cause = error if isinstance(error, socket.gaierror) else socket.gaierror(str(error))
             raise NameResolutionError(self.host, self, cause) from error
         return self._first_connected(addresses)
 
+    def _addresses(self, host: str, port: int) -> Sequence[AddressInfo]:
+        """Looks up in slices, so that an aborted attempt ends although the resolver hangs."""
+        while True:
+            left = self._attempt.left()
+            try:
+                return self._look_up(host, port, min(left, _LOOKUP_SLICE))
+            except HungLookupError:
+                if left <= _LOOKUP_SLICE:
+                    raise
+
     def _first_connected(self, addresses: Sequence[AddressInfo]) -> socket.socket:
         failure: OSError = OSError("the name has no address")
         for family, kind, protocol, _, address in addresses:
             sock = socket.socket(family, kind, protocol)
+            self._attempt.uses(sock)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.settimeout(self._attempt.left())
@@ -115,7 +140,10 @@ class _TimedConnection(HTTPConnection):
 
 
 class _TimedTlsConnection(_TimedConnection, HTTPSConnection):
-    pass
+    def connect(self) -> None:
+        super().connect()
+        if self.sock is not None:
+            self._attempt.uses(self.sock)
 
 
 class _Pool(HTTPConnectionPool):
