@@ -280,6 +280,21 @@ def test_what_nobody_answers_or_takes_two_pages_is_told_from_what_no_engine_coun
     assert "no replica answers" in text
 
 
+def test_an_incident_stands_at_the_top_with_its_runbooks() -> None:
+    watched = Watched()
+    for at in (0, 60):
+        for name, preemptions in (("a", 6), ("b", 60), ("c", 0)):
+            page_of = vllm_page(at, at / 2, preemptions=preemptions * at / 60, usage=0.99, waiting=at / 30)
+            watched.collector(name).page(page_of, BEGAN + at)
+        watched.tick(BEGAN + at)
+    html = page(watched.summary())
+    text = tables(html)
+    assert "Running requests are preempted, most on b and 1 more. what to do" in text
+    assert "The cache is full while requests wait: a and 2 more. what to do" in text
+    for runbook in ("KVCachePreemptionSpike", "KVCacheUsageHigh"):
+        assert f"alerts/runbooks/{runbook}.md" in html.decode()
+
+
 def test_a_shard_says_that_it_shows_its_share_only() -> None:
     summary = Watched().summary()
     assert "only this exporter's share" not in Parsed(page(summary)).text

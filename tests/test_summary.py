@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet import BEGAN, Demo, Watched, vllm_page
+from kvcache_alerts.pressure import PREEMPTION_SPIKE, USAGE_HIGH
 from kvcache_exporter import catalogue as c
 from kvcache_exporter.errors import ScrapeError
 from kvcache_exporter.events.source import EventOptions, EventSource
 from kvcache_exporter.model import OUTCOMES, Distribution, RequestRecord
 from kvcache_exporter.requests.outcome import FullHit, classify
 from kvcache_exporter.requests.tally import Money
-from kvcache_exporter.summary import costs, schema
+from kvcache_exporter.summary import costs, schema, tables
 from kvcache_exporter.summary import gains as gains_module
 from kvcache_exporter.summary.blocks import Blocks
 from kvcache_exporter.summary.gains import FLEET, MOST_EDGES, MOST_MODELS, OTHER, Gains, Series
@@ -163,6 +164,32 @@ def test_the_worst_replica_computed_most_beyond_the_common_hit_rate() -> None:
     assert worst.excess_tokens_per_second == pytest.approx((0.18 * 9000 - 900) / 60)
     assert best.excess_tokens_per_second == pytest.approx((0.18 * 1000 - 900) / 60)
     assert replicas.shown[1].excess_tokens_per_second is None
+
+
+def test_replicas_under_pressure_are_named_whatever_their_place_among_the_worst() -> None:
+    watched = Watched()
+    for at in (0, 300):
+        for name, (preemptions, usage, waiting) in {
+            "calm": (15, 0.95, 9), "idle": (0, 1.0, 0), "worse": (60, 0.5, 0), "bad": (16, 0.96, 2),
+            "queue": (0, 0.99, 3),
+        }.items():  # fmt: skip
+            page = vllm_page(at, at, preemptions=preemptions * at / 300, usage=usage, waiting=waiting)
+            watched.collector(name).page(page, BEGAN + at)
+        watched.tick(BEGAN + at)
+    pressure = watched.summary().pressure
+    assert pressure.preempting == schema.Listed(total=2, shown=["worse", "bad"])
+    assert pressure.full == schema.Listed(total=2, shown=["queue", "bad"])
+
+
+def test_pressure_begins_where_the_alerts_see_it() -> None:
+    floors = {
+        (alert.name, parameter.name): parameter.default
+        for alert in (PREEMPTION_SPIKE, USAGE_HIGH)
+        for parameter in alert.parameters
+    }
+    assert float(floors["KVCachePreemptionSpike", "floor"]) == tables.PREEMPTING
+    assert float(floors["KVCacheUsageHigh", "usage"]) == tables.FULL
+    assert float(floors["KVCacheUsageHigh", "waiting"]) == 0
 
 
 def test_a_target_that_is_down_is_told_with_its_error() -> None:

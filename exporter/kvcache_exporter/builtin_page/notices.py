@@ -27,12 +27,10 @@ def notices(summary: Summary) -> Iterator[Notice]:
     """All notices, the most urgent first; none if all is well."""
     quality, engines = summary.data_quality, summary.fleet.engines
     if quality.down.total:
-        first, more = quality.down.shown[0].target, quality.down.total - 1
-        yield Notice(
-            f"{_some(quality.down.total, quality.targets, 'target')} without a usable page: {first}"
-            f"{f' and {more} more' if more else ''}.",
-            "KVCacheTargetDown",
-        )
+        some = _some(quality.down.total, quality.targets, "target")
+        names = _names(quality.down.shown[0].target, quality.down.total)
+        yield Notice(f"{some} without a usable page: {names}.", "KVCacheTargetDown")
+    yield from _of_pressure(summary)
     for reason in engines.suspect if engines else ():
         yield Notice(
             _SUSPECT.get(reason, f"Impossible values on engines' pages in the last hour: {reason}."),
@@ -50,6 +48,17 @@ def notices(summary: Summary) -> Iterator[Notice]:
     if quality.incomplete_targets:
         some = _some(quality.incomplete_targets, quality.targets, "target")
         yield Notice(f"{some} with missing or renamed families.", "KVCacheAdapterDrift")
+
+
+def _of_pressure(summary: Summary) -> Iterator[Notice]:
+    found = summary.pressure.preempting
+    if found.total:
+        names = _names(found.shown[0], found.total)
+        yield Notice(f"Running requests are preempted, most on {names}.", "KVCachePreemptionSpike")
+    found = summary.pressure.full
+    if found.total:
+        names = _names(found.shown[0], found.total)
+        yield Notice(f"The cache is full while requests wait: {names}.", "KVCacheUsageHigh")
 
 
 def _of_logs(quality: DataQuality) -> Iterator[Notice]:
@@ -75,6 +84,10 @@ def _of_events(summary: Summary) -> Iterator[Notice]:
             "resident and re-warmed blocks are approximate.",
             "KVCacheEventsLost",
         )
+
+
+def _names(first: str, count: int) -> str:
+    return f"{first} and {count - 1} more" if count > 1 else first
 
 
 def _some(count: int, whole: int, noun: str) -> str:

@@ -12,6 +12,7 @@ from kvcache_exporter.catalogue import PHASES, WINDOWS
 from kvcache_exporter.model import OUTCOMES
 from kvcache_exporter.summary.figures import Scope
 from kvcache_exporter.summary.schema import Summary
+from kvcache_exporter.summary.tables import FULL
 
 _DOCS = "https://github.com/kvcache-exporter/kvcache-exporter/blob/main"
 _CHART_WINDOW = "5m"
@@ -90,6 +91,7 @@ def _environment() -> Environment:
         "phases": PHASES,
         "down_shown": _DOWN_SHOWN,
         "terms": TERMS,
+        "full": FULL,
         "no_traffic": formats.NO_TRAFFIC,
         "not_reported": formats.NOT_REPORTED,
         "no_values": (formats.NO_TRAFFIC, formats.NOT_REPORTED, formats.NO_PRICE),

@@ -86,6 +86,8 @@ class Recorder:
                 return None
             scopes = [scope(name, parts[name], self._gains) for name in parts if name is not FLEET]
             scopes.sort(key=lambda one: (-_weight(one), one.model_name or ""))
+            evicted = b.evictions_of_targets(blocks, self._gains, tables.WINDOW)
+            replicas = tables.replicas(views, evicted)
             return schema.Summary(
                 schema=schema.VERSION,
                 generated_at=now,
@@ -94,7 +96,8 @@ class Recorder:
                 models=tables.listed(scopes, len(scopes)),
                 history=self._history(now, model, parts.get(model, Parts())),
                 cold=tables.cold(views, now),
-                replicas=tables.replicas(views, b.evictions_of_targets(blocks, self._gains, tables.WINDOW)),
+                pressure=tables.pressure(replicas),
+                replicas=tables.listed(replicas),
                 groups=tables.groups(ledgers),
                 data_quality=tables.data_quality(views, sources, blocks, self._gains, now, problems=problems),
             )

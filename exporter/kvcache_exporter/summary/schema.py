@@ -69,6 +69,16 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """Names of replicas whose cache is too small for what they serve now, the worst first."""
+
+    preempting: Listed[str]
+    """More than 0.05 preemptions a second over five minutes."""
+    full: Listed[str]
+    """A cache more than 95 % held by running requests while others wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """One prompt group of a log over the last five minutes."""
 
@@ -206,6 +216,7 @@ class Summary:
     history: History
     """Of the fleet, or of the requested model."""
     cold: Cold
+    pressure: Pressure
     replicas: Listed[Replica]
     """Replicas that are up, worst first: most excess_tokens_per_second, then most preemptions."""
     groups: Listed[Group]

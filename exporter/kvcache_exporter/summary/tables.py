@@ -16,6 +16,8 @@ from kvcache_exporter.summary.replicas import View, largest, total
 from kvcache_exporter.summary.scopes import anomaly_counts
 
 MOST_ROWS = 20
+PREEMPTING, FULL = 0.05, 0.95
+"""Preemptions a second and usage above which a replica is under pressure, as in the alerts."""
 WINDOW = "5m"
 _RECENT_SECONDS = 3600.0
 T = TypeVar("T")
@@ -67,15 +69,28 @@ def _start(view: View, now: float) -> schema.ColdStart | None:
     )
 
 
-def replicas(views: Iterable[View], evicted_blocks: Mapping[str, float]) -> schema.Listed[schema.Replica]:
-    """`evicted_blocks` is per second, by target."""
+def replicas(views: Iterable[View], evicted_blocks: Mapping[str, float]) -> list[schema.Replica]:
+    """All that are up, the worst first; `evicted_blocks` is per second, by target."""
     found = [view for view in views if view.serves]
     common = _common_ratios(found)
     rows = [_replica(view, common, evicted_blocks.get(view.name)) for view in found if view.up]
     rows.sort(
         key=lambda r: (-(r.excess_tokens_per_second or 0.0), -(r.preemptions_per_second or 0.0), r.target)
     )
-    return listed(rows)
+    return rows
+
+
+def pressure(replicas: Iterable[schema.Replica]) -> schema.Pressure:
+    preempting, full = [], []
+    for one in replicas:
+        if (preemptions := one.preemptions_per_second or 0.0) > PREEMPTING:
+            preempting.append((-preemptions, one.target))
+        if (one.usage_ratio or 0.0) > FULL and (waiting := one.waiting_requests or 0.0) > 0:
+            full.append((-waiting, one.target))
+    return schema.Pressure(
+        preempting=listed(name for _, name in sorted(preempting)),
+        full=listed(name for _, name in sorted(full)),
+    )
 
 
 def _common_ratios(views: Iterable[View]) -> dict[str, float | None]:
