@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kvcache_exporter.model import RequestRecord, Skipped
+from kvcache_exporter.requests.formats import get_format
 from kvcache_exporter.requests.formats.base import DecoderOptions
 from test_formats import decode, outcome, record
 
@@ -123,8 +124,6 @@ def test_what_anthropic_bills_apart_is_told_and_in_no_count(usage: dict[str, Any
 
 
 def _columns(name: str, lines: list[dict[str, Any]]) -> list[Any]:
-    from kvcache_exporter.requests.formats import get_format  # noqa: PLC0415
-
     return get_format(name).decoder(DecoderOptions()).columns([json.dumps(line).encode() for line in lines])
 
 
@@ -316,3 +315,29 @@ def test_a_decode_worker_behind_litellm_claims_all_but_one(provider: str, cached
     usage = {"prompt_tokens": 2000, "prompt_tokens_details": {"cached_tokens": 1999}}
     line = {"startTime": 1.0, "custom_llm_provider": provider, "metadata": {"usage_object": usage}}
     assert record("litellm_slp", line).cached_tokens == cached
+
+
+SECRET = "the patient said"
+
+
+@pytest.mark.parametrize("name", ["anthropic_stream", "claude_code"])
+def test_what_waits_in_the_state_file_holds_no_text(name: str) -> None:
+    """Fields that are read without a type may hold anything; of it only short words are kept."""
+    text = {"deep": [SECRET * 100]}
+    usage = {**MESSAGE, "service_tier": text, "speed": "x" * 5000, "inference_geo": [SECRET],
+             "iterations": [{"type": text}, SECRET, {"type": "compaction", "x": SECRET}]}  # fmt: skip
+    lines = {
+        "anthropic_stream": {"type": "message_start", "message": {"id": "m", "usage": usage}},
+        "claude_code": {"type": "assistant", "sessionId": "s", "message": {"id": "m", "usage": usage}},
+    }
+    decoder = get_format(name).decoder(DecoderOptions())
+    assert decoder.decode([json.dumps(lines[name]).encode()]) == []
+    saved = decoder.snapshot()
+    assert len(saved) < 2000
+    assert SECRET.encode() not in saved
+    again = get_format(name).decoder(DecoderOptions())
+    again.restore(saved)
+    (entry,) = again.flush()
+    assert isinstance(entry, RequestRecord)
+    assert counts(entry) == (2100, 2000, 0, 10)
+    assert "compaction" in entry.tier

@@ -10,7 +10,7 @@ from kvcache_exporter.catalogue import MISS_REASONS
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.tiers import tier
 from kvcache_exporter.requests.formats.usual import Counts
-from kvcache_exporter.requests.formats.values import Tokens
+from kvcache_exporter.requests.formats.values import Tokens, label
 
 
 class CacheCreation(msgspec.Struct, gc=False):
@@ -76,15 +76,24 @@ def diagnosis(diagnostics: object) -> tuple[str, int] | None:
     return name, reason.cache_missed_input_tokens or 0
 
 
-_KEPT = frozenset({int, bool, str, list, CacheCreation})
-"""Types of a usage object's fields that tell something."""
+_KEPT = frozenset({int, bool, CacheCreation})
+"""Types of the usage object's fields that are kept as they are."""
+_MOST_ITERATIONS = 64
 
 
 def take_over(usage: MessagesUsage, into: MessagesUsage) -> None:
-    """Of several events of one message the last value of each field counts that is not null."""
+    """Of several events of one message the last value of each field counts that is not null.
+
+    What goes `into` the other are numbers and short words only, since that may wait in the state file.
+    """
     for name, value in zip(MessagesUsage.__struct_fields__, astuple(usage), strict=True):
         if type(value) in _KEPT:
             setattr(into, name, value)
+        elif type(value) is str:
+            setattr(into, name, label(value))
+        elif type(value) is list:
+            kinds = [one.type for one in value[:_MOST_ITERATIONS] if isinstance(one, Iteration)]
+            setattr(into, name, list(map(Iteration, map(label, kinds))))
 
 
 def message_counts(usage: MessagesUsage) -> Counts:

@@ -11,7 +11,12 @@ import msgspec
 
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
-from kvcache_exporter.requests.formats.anthropic_messages import MessagesUsage, message_counts, message_tiers
+from kvcache_exporter.requests.formats.anthropic_messages import (
+    MessagesUsage,
+    message_counts,
+    message_tiers,
+    take_over,
+)
 from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entry
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller
@@ -91,9 +96,10 @@ class ClaudeCodeDecoder(LineDecoder):
         else:
             self._close_conversation(conversation, entries)
         group = row.session_id if self._group_by is None else self._group_by(line)
-        self._pending[key] = PendingResponse(
-            usage, conversation, timestamp(row.timestamp), label(message.model), label(group)
+        self._pending[key] = held = PendingResponse(
+            MessagesUsage(), conversation, timestamp(row.timestamp), label(message.model), label(group)
         )
+        take_over(usage, held.usage)
         if message.stop_reason or not key:
             entries.append(self._close(key))
 
