@@ -12,7 +12,7 @@ _NOWHERE = f"absent({series(c.BUILD_INFO)})"
 
 EXPORTER_DOWN = Alert(
     name="KVCacheExporterDown",
-    fires="Prometheus cannot scrape an exporter that it scraped within the last day, or knows none.",
+    fires="Prometheus cannot scrape an exporter that it scraped within the last day, or scrapes none at all.",
     summary="kvcache-exporter cannot be scraped.",
     description="{{ with $labels.instance }}{{ . }} cannot be scraped.{{ else }}No kvcache-exporter is "
     "scraped at all.{{ end }} (value {{ $value }}) All other KV cache alerts are blind meanwhile.",
@@ -26,7 +26,7 @@ EXPORTER_DOWN = Alert(
 
 CONFIG_RELOAD_FAILED = Alert(
     name="KVCacheExporterConfigReloadFailed",
-    fires="The exporter was told to reload its configuration, could not, and runs on the old one.",
+    fires="A reload of the configuration failed, and the exporter runs on the old one.",
     summary="kvcache-exporter runs on an old configuration because the new one is not valid.",
     description="{{ $labels.instance }} refused its configuration (last reload successful: {{ $value }}); "
     "its log says file, line and what was expected, as does `kvcache-exporter check`.",
@@ -40,7 +40,7 @@ CONFIG_RELOAD_FAILED = Alert(
 
 SERIES_DROPPED = Alert(
     name="KVCacheExporterSeriesDropped",
-    fires="A metric has more label sets than limits.series_per_metric; the rest is left out.",
+    fires="A metric has more label sets than limits.series_per_metric; further ones are dropped.",
     summary="kvcache-exporter leaves series out because a metric has too many label sets.",
     description="{{ $labels.instance }} left out label sets of {{ $labels.metric }} {{ $value | humanize }} "
     "times in {window}. Raise limits.series_per_metric, or lower limits.groups_per_source or "

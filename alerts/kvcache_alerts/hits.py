@@ -46,7 +46,7 @@ def _drop_parameters(floor: Parameter) -> tuple[Parameter, ...]:
 TOKEN_RATIO_DROPPED = Alert(
     name="KVCacheTokenHitRatioDropped",
     fires="A model's token-weighted hit rate over 15 minutes is far below its mean of the last day, and "
-    "was not as low at the same hour yesterday; with traffic.",
+    "was higher at the same hour yesterday; with traffic.",
     summary="A model's token-weighted hit rate is far below its own past.",
     description="{{ $labels.model_name }} serves {{ $value | humanizePercentage }} of its prompt tokens "
     "from the cache. Look for what changed: prompt template, routing, restarts, memory for the cache.",
@@ -69,7 +69,7 @@ _ENGINE_REQUESTS_DROPPED = _dropped(r.MODEL_ENGINE_HITS_RATE.record, r.MODEL_ENG
 REQUEST_RATIO_DROPPED = Alert(
     name="KVCacheRequestHitRatioDropped",
     fires="The share of requests that skip prefill over 15 minutes is far below its mean of the last day, "
-    "and was not as low at the same hour yesterday; from logs, else from the engines' histograms.",
+    "and was higher at the same hour yesterday; from logs, else from the engines' histograms.",
     summary="Far fewer requests skip prefill than before.",
     description="{{ $value | humanizePercentage }} of the requests to {{ $labels.model_name }} skip "
     "prefill. Look for what changed: prompt template, routing, restarts, memory for the cache.",
@@ -153,7 +153,7 @@ REPLICA_IMBALANCE = Alert(
 
 CACHING_DISABLED = Alert(
     name="KVCachePrefixCachingDisabled",
-    fires="The engine says that prefix caching is off, and there is traffic.",
+    fires="The engine reports that prefix caching is disabled, and there is traffic.",
     summary="A replica with traffic runs without prefix caching.",
     description="{{ $labels.target }} ({{ $labels.model_name }}) says that prefix caching is off "
     "(kvcache_prefix_caching_enabled is {{ $value }}) and serves "

@@ -21,8 +21,8 @@ _ENOUGH_MISSES = f'{_REQUESTS}{{outcome="miss"}} > $floor'
 
 MISS_TTFT_HIGH = Alert(
     name="KVCacheMissTTFTHigh",
-    fires="The p99 time to first token of misses is over the objective; of partial hits where there are "
-    "too few misses.",
+    fires="The p99 time to first token of misses exceeds the objective; of partial hits if there are too "
+    "few misses.",
     summary="Requests that miss the cache wait too long for their first token.",
     description="{{ $labels.model_name }} ({{ $labels.source }}): p99 time to first token of outcome "
     "{{ $labels.outcome }} is {{ $value | humanizeDuration }}, objective {objective} s. Look at the queue, "
@@ -107,8 +107,8 @@ _COLD_TOO_SLOW = (
 
 COLD_START_SLOW = Alert(
     name="KVCacheColdStartSlow",
-    fires="A replica with traffic is still cold after its limit, or its p99 time to first token while cold "
-    "is over the objective and many times that of the model's warm replicas.",
+    fires="A replica with traffic is still cold after a limit, or its p99 time to first token while cold "
+    "exceeds the objective and is many times that of the model's warm replicas.",
     summary="A replica takes too long to warm its cache, or is very slow while it does.",
     description="{{ $labels.target }} {{ if $labels.model_name }}({{ $labels.model_name }}) answers with a "
     "p99 time to first token of {{ $value | humanizeDuration }} while cold, over {factor} times that of warm "

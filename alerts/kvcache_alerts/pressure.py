@@ -25,7 +25,7 @@ _REPLICA = ("target", "model_name")
 PREEMPTION_SPIKE = Alert(
     name="KVCachePreemptionSpike",
     fires="Preemptions (SGLang: retractions) a second over 5 minutes exceed a floor and a multiple of the "
-    "replica's own past; without a past, twice the floor. Critical once many requests are preempted while "
+    "replica's own past, or twice the floor if there is none. Critical if many requests are preempted while "
     "others wait.",
     summary="A replica preempts running requests far more often than before.",
     description="{{ $labels.target }} ({{ $labels.model_name }}) preempts {{ $value | printf `%.3g` }} "
@@ -75,7 +75,7 @@ PREEMPTION_SPIKE = Alert(
 EVICTION_PRESSURE = Alert(
     name="KVCacheEvictionPressure",
     fires="Tokens evicted from the device, less those kept in a host tier, exceed a share of the cache's "
-    "capacity each minute while usage is high or requests wait; by KV events where the page does not tell.",
+    "capacity each minute while usage is high or requests wait; by KV events if the page has no counter.",
     summary="A replica turns over its prefix cache faster than prefixes can be reused.",
     description="{{ $labels.target }} ({{ $labels.model_name }}) evicts {{ $value | humanizePercentage }} of "
     "its cache each minute; usage "
@@ -103,8 +103,8 @@ EVICTION_PRESSURE = Alert(
 
 THRASHING = Alert(
     name="KVCacheThrashing",
-    fires="Of the blocks stored on the device, a large share had been removed before, while blocks are "
-    "removed; the share of preempted requests, which compute their own blocks again, is taken out.",
+    fires="A large share of the blocks stored on the device had been evicted before, while blocks are "
+    "evicted; recomputation by preempted requests is not counted.",
     summary="A replica computes the same prefixes again and again because it evicts them.",
     description="{{ $value | humanizePercentage }} of the blocks that {{ $labels.target }} "
     "({{ $labels.model_name }}) stores are ones it evicted before. The working set of prefixes is larger "
@@ -126,8 +126,8 @@ THRASHING = Alert(
 
 USAGE_HIGH = Alert(
     name="KVCacheUsageHigh",
-    fires="Running requests hold nearly all of the device's cache while requests wait. Usage alone is no "
-    "fault: blocks cached for later count as free.",
+    fires="Running requests hold nearly all of the device's cache while requests wait. Usage alone is not "
+    "a problem: blocks cached for later count as free.",
     summary="A replica's KV cache is full with running requests while others wait.",
     description="{{ $labels.target }} ({{ $labels.model_name }}): usage {{ $value | printf `%.3g` }}, "
     + looked_up(f"{_WAITING}%s", _REPLICA)

@@ -19,7 +19,7 @@ _EXPORTERS = f"count by ($keep) ({series(c.BUILD_INFO)})"
 
 TARGET_DOWN = Alert(
     name="KVCacheTargetDown",
-    fires="The exporter is up and a target gives no usable page.",
+    fires="The exporter is up, but a target has no usable page.",
     summary="The exporter gets no usable page from an engine.",
     description="{{ $labels.target }}{{ with $labels.engine }} ({{ . }}){{ end }} gives no usable page "
     "(target_up is {{ $value }}); reason of the last failures: "
@@ -40,8 +40,8 @@ _LOGS_ONLY = f"count({series(c.LOG_LINES)}) unless on () count(last_over_time({_
 
 TARGETS_MISSING = Alert(
     name="KVCacheTargetsMissing",
-    fires="The exporter knows fewer targets than an hour ago, or none at all though it had some or reads "
-    "no logs either.",
+    fires="The exporter has fewer targets than an hour ago, or none although it had some or reads no logs "
+    "either.",
     summary="The exporter sees fewer engines than before, or none.",
     description="{{ $value | humanize }} targets fewer than {offset} ago, or none at all. Replicas that are "
     "not found raise no other alert: see whether discovery still lists them.",
@@ -68,7 +68,7 @@ _DEPRECATED = total(_TARGET, series(c.TARGET_DEPRECATED), operator="max")
 
 ADAPTER_DRIFT = Alert(
     name="KVCacheAdapterDrift",
-    fires="A target's page lacks families its engine's table needs, or has ones that newer versions renamed.",
+    fires="A target's page lacks families that its engine's table needs, or has renamed ones.",
     summary="An engine's page differs from what the exporter knows of it.",
     description="{{ $value }} families that the exporter reads are missing or renamed on the page of "
     "{{ $labels.target }}; some numbers are absent or approximate.",
@@ -90,8 +90,8 @@ def _anomalies(matcher: str) -> str:
 
 DATA_ANOMALY = Alert(
     name="KVCacheDataAnomaly",
-    fires="Values on a target's page go on being wrong or not what they seem to be; the label reason says "
-    "which. Lookups counted again matter only where the hit rate is made of them.",
+    fires="Values on a target's page are persistently wrong or misleading; the label reason shows why. "
+    "Recounted lookups only count if the hit rate is based on them.",
     summary="An engine reports values that cannot be right.",
     description="{{ $labels.target }}: {{ $value | humanize }} anomalies of reason {{ $labels.reason }} in "
     "{window}. Hit rates of this target may be missing or wrong for that time.",
@@ -121,7 +121,7 @@ _SOURCE_MODELS = total(("source", "model_name"), series(c.REQUESTS))
 
 LOG_STALLED = Alert(
     name="KVCacheLogStalled",
-    fires="A log that had records has had none for a while, though its file grows or the engines finish "
+    fires="A log that had records has had none for a while, although its file grows or the engines finish "
     "requests to its models.",
     summary="A usage log gives no more records though there is traffic.",
     description="{{ $labels.source }}: the newest record is {{ $value | humanizeDuration }} old, though its "
@@ -148,7 +148,7 @@ _ALL_LINES = total(("source",), f"rate({series(c.LOG_LINES)}[$window])")
 
 LOG_PARSE_FAILURES = Alert(
     name="KVCacheLogParseFailures",
-    fires="Too large a share of a log's lines gives no usable record, with enough lines.",
+    fires="Too large a share of a log's lines has no usable record, given enough lines.",
     summary="Many lines of a usage log cannot be read.",
     description="{{ $value | humanizePercentage }} of the lines of {{ $labels.source }} give no record, most "
     "for the reason " + _top_reason(c.LOG_PARSE_FAILURES, "{window}") + ". Its format has probably changed.",
@@ -170,7 +170,7 @@ _NEWLY_LOST = (
 
 EVENTS_LOST = Alert(
     name="KVCacheEventsLost",
-    fires="Batches of KV events of a target were lost for good.",
+    fires="Batches of KV events of a target were lost, even with replay.",
     summary="KV events of an engine were lost.",
     description="{{ $labels.target }}: {{ $value | humanize }} batches of KV events were lost in {window}. "
     "Resident and re-warmed blocks are approximate until the cache is cleared.",
