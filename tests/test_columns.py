@@ -118,7 +118,7 @@ def test_auto_hands_on_the_columns_of_the_format_it_chose() -> None:
     (first,), (second,) = (decoder.columns([line.encode()]) for _ in range(2))
     assert isinstance(first, RequestRecord), "the line that decides"
     assert isinstance(second, RequestColumns)
-    assert second.cached_tokens == (1024,)
+    assert [*second.cached_tokens] == [1024]
 
 
 def test_a_status_of_false_is_a_failure_also_after_one_of_zero() -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.minimums import provider_caching
-from kvcache_exporter.requests.formats.usual import Counts
+from kvcache_exporter.requests.formats.usual import CountColumns, Counts, one_by_one
 from kvcache_exporter.requests.formats.values import Tokens
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -64,6 +64,26 @@ def chat_counts(usage: ChatUsage) -> Counts:
     return usage.prompt_tokens, cached, written, usage.completion_tokens, ()
 
 
+_each = one_by_one(chat_counts)
+
+
+def all_chat_counts(usages: Sequence[ChatUsage]) -> CountColumns:
+    """As `chat_counts`, of many; those of a batch nearly always have the same shape."""
+    kind = type(usages[0])
+    details: list[Any] = [usage.prompt_tokens_details for usage in usages]
+    alike = isinstance(details[0], ChatDetails) and len(set(map(type, details))) == 1
+    if not alike or kind.hits is not None:
+        return _each(usages)
+    cached = [own.cached_tokens for own in details]
+    written = [own.written for own in details]
+    if kind.no_writes is not None and None in written:
+        written = [
+            kind.no_writes if w is None and r is not None else w for r, w in zip(cached, written, strict=True)
+        ]
+    prompt, output = [u.prompt_tokens for u in usages], [u.completion_tokens for u in usages]
+    return prompt, cached, written, output, ((),) * len(usages)
+
+
 def choices_of(raw: msgspec.Raw) -> int:
     """Number of choices of a reply; 0 if the log omits them."""
     if bytes(raw)[:1] != b"[":
@@ -106,6 +126,7 @@ def chat_format(
         row=row_of(usage, envelope),
         usage=usage,
         counts=counts,
+        all_counts=all_chat_counts if counts is chat_counts else None,
         looks=lambda sample: has_chat_usage(sample) and looks(sample),
         provider=provider or name,
         unfold=unfold,

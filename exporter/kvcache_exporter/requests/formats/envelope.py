@@ -20,7 +20,7 @@ from kvcache_exporter.requests.formats.lines import FAILURES, LineDecoder
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT, Caching
 from kvcache_exporter.requests.formats.statuses import failure_of_error, failure_of_status, status_word
 from kvcache_exporter.requests.formats.timestamps import timestamp
-from kvcache_exporter.requests.formats.usual import Counted, Counts, Key, batches
+from kvcache_exporter.requests.formats.usual import CountColumns, Counted, Counts, Key, batches, one_by_one
 from kvcache_exporter.requests.formats.values import MAX_LABEL, Milliseconds, label, milliseconds, refusal
 
 _STATUSES = 64
@@ -71,6 +71,8 @@ class EnvelopeFormat:
     provider: str
     unfold: Callable[[Any], Any] | None = None
     """Returns the envelope of a row, which it may change."""
+    all_counts: Callable[[Sequence[Any]], CountColumns] | None = None
+    """`counts` of many at once, where that costs less."""
     diagnosis: Callable[[Any], tuple[str, int] | None] | None = None
     """Extracts the provider's reason for a cache miss, and the tokens missed."""
     tiers: Callable[[Sequence[Any]], Sequence[str]] | None = None
@@ -100,6 +102,7 @@ class EnvelopeDecoder(LineDecoder):
         super().__init__(format_.row)
         self._usage = format_.usage
         self._counts = format_.counts
+        self._all_counts = format_.all_counts or one_by_one(format_.counts)
         self._unfold, self._diagnosis, self._tiers = format_.unfold, format_.diagnosis, format_.tiers
         labeller = Labeller(options, format_.provider, format_.contract)
         self._known, self._labels = labeller.known, labeller.labels
@@ -136,7 +139,7 @@ class EnvelopeDecoder(LineDecoder):
                 return None
             if any(type(entry) is RequestRecord for entry in others[seen:]):
                 return None
-        made = batches(usual, self._labels, self._counts, self._diagnosis, self._tiers)
+        made = batches(usual, self._labels, self._all_counts, self._diagnosis, self._tiers)
         return None if made is None else [*made, *others]
 
     def _is_fine(self, status: Any) -> bool:

@@ -1,6 +1,7 @@
 """Turns a batch of usual requests into columns without making a record of each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import add, gt
 from typing import Any, NamedTuple
 
 from kvcache_exporter.model import RequestColumns
@@ -10,6 +11,8 @@ from kvcache_exporter.requests.formats.values import milliseconds
 
 Counts = tuple[int | None, int | None, int | None, int | None, tuple[tuple[str, int], ...]]
 """Prompt (reads and writes included), cached, written and output tokens, and written tokens by TTL."""
+CountColumns = Iterable[Sequence[Any]]
+"""The same of many requests: five columns."""
 
 
 class Counted(NamedTuple):
@@ -27,6 +30,11 @@ def as_counted(usage: Counted) -> Counts:
     return usage
 
 
+def one_by_one(counts: Callable[[Any], Counts]) -> Callable[[Sequence[Any]], CountColumns]:
+    """The counts of many requests, by a function for one."""
+    return lambda usages: zip(*map(counts, usages), strict=True)
+
+
 Key = tuple[Any, Any, Any]
 """Provider, model and group as written in the log."""
 
@@ -34,7 +42,7 @@ Key = tuple[Any, Any, Any]
 def batches(
     usual: Mapping[Key, Sequence[Any]],
     labels: Callable[[Any, Any, Any], Labels],
-    counts: Callable[[Any], Counts],
+    counts: Callable[[Sequence[Any]], CountColumns],
     diagnosis: Callable[[Any], tuple[str, int] | None] | None,
     tiers: Callable[[Sequence[Any]], Sequence[str]] | None,
 ) -> list[RequestColumns] | None:
@@ -52,14 +60,12 @@ def batches(
 def _columns(
     rows: Sequence[Any],
     labels: Labels,
-    counts: Callable[[Any], Counts],
+    counts: Callable[[Sequence[Any]], CountColumns],
     diagnosis: Callable[[Any], tuple[str, int] | None] | None,
     tiers: Callable[[Sequence[Any]], Sequence[str]] | None,
 ) -> RequestColumns | None:
-    prompt, cached, written, output, by_ttl = zip(*[counts(row.usage) for row in rows], strict=True)
-    if None in prompt or any(
-        (r or 0) + (w or 0) > p for p, r, w in zip(prompt, cached, written, strict=True)
-    ):
+    prompt, cached, written, output, by_ttl = counts([row.usage for row in rows])
+    if None in prompt or any(map(gt, _sums(cached, written), prompt)):
         return None
     ttft = _seconds([row.ttft_ms for row in rows])
     return RequestColumns(
@@ -75,6 +81,12 @@ def _columns(
         () if tiers is None or not any(own := tiers(rows)) else own,
         timestamps([row.created if row.ts is None else row.ts for row in rows]),
     )
+
+
+def _sums(cached: Sequence[int | None], written: Sequence[int | None]) -> Iterable[int]:
+    """Tokens read and written together."""
+    read = [tokens or 0 for tokens in cached] if None in cached else cached
+    return map(add, read, [tokens or 0 for tokens in written]) if any(written) else read  # type: ignore[return-value]  # just looked
 
 
 def _seconds(values: Sequence[Any]) -> list[float | None]:
