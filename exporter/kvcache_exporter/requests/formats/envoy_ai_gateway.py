@@ -20,7 +20,15 @@ from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.paths import Paths
 from kvcache_exporter.requests.formats.rows import Reading, ReadingDecoder, foreign, tolerant
 from kvcache_exporter.requests.formats.tiers import tier
-from kvcache_exporter.requests.formats.values import Tokens, label, milliseconds, number, seconds, token
+from kvcache_exporter.requests.formats.values import (
+    Tokens,
+    first,
+    label,
+    milliseconds,
+    number,
+    seconds,
+    token,
+)
 
 _ABSENT = ("-", "")
 """Envoy's placeholder for a missing value."""
@@ -79,7 +87,7 @@ def _tidy(row: EnvoyRow) -> None:
 
 def _read(row: EnvoyRow) -> Reading:
     prompt = token(row.llm_input_token if row.prompt_tokens is None else row.prompt_tokens)
-    model = _first(row.model_name, row.response_model, row.request_model, row.model)
+    model = first(row.model_name, row.response_model, row.request_model, row.model)
     named = row.backend_name if row.provider is None else row.provider
     status = row.plain_status if row.status is None else row.status
     flags = row.response_flags
@@ -91,7 +99,7 @@ def _read(row: EnvoyRow) -> Reading:
             row.llm_cache_creation_input_token if row.written_tokens is None else row.written_tokens
         ),
         output=token(row.llm_output_token if row.output_tokens is None else row.output_tokens),
-        ttft=milliseconds(_first(row.ttft_ms, row.token_latency_ttft, row.ttft)),
+        ttft=milliseconds(first(row.ttft_ms, row.token_latency_ttft, row.ttft)),
         duration=milliseconds(row.dur_ms if row.duration_ms is None else row.duration_ms),
         at=row.time if row.timestamp is None else row.timestamp,
         provider=None if named is None else _backend(label(named)),
@@ -102,13 +110,6 @@ def _read(row: EnvoyRow) -> Reading:
         request_id=row.request_id,
         skip="not_a_request" if prompt is None and model is None and not _failed(status) else "",
     )
-
-
-def _first(*values: Any) -> Any:
-    for value in values:
-        if value is not None:
-            return value
-    return None
 
 
 @lru_cache(maxsize=256)

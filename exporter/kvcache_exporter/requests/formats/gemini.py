@@ -16,7 +16,7 @@ from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat,
 from kvcache_exporter.requests.formats.minimums import provider_caching
 from kvcache_exporter.requests.formats.tiers import AUDIO, tier, with_word
 from kvcache_exporter.requests.formats.usual import Counts
-from kvcache_exporter.requests.formats.values import Tokens, label
+from kvcache_exporter.requests.formats.values import Tokens, first, label
 
 Anything = list[Any] | str | float | bool | None
 
@@ -97,7 +97,7 @@ def _unfold(row: GeminiRow) -> GeminiRow:
                 candidates=row.total_output_tokens,
                 thoughts=row.total_thought_tokens,
             )
-    if _goes_on(row.candidates):
+    if row.candidates is not None and _goes_on(row.candidates):
         row.object, row.usage = "chat.completion.chunk", msgspec.UNSET
     return row
 
@@ -127,18 +127,12 @@ def _is_audio(part: object) -> bool:
 
 def gemini_counts(usage: GeminiUsage) -> Counts:
     """The counts; what is written to the cache stands in no reply."""
-    prompt = _either(usage.prompt, usage.prompt_token_count, usage.total_input_tokens)
-    cached = _either(usage.cached, usage.cached_content_token_count, usage.total_cached_tokens)
-    spoken = _either(usage.candidates, usage.candidates_token_count, usage.total_output_tokens)
-    thought = _either(usage.thoughts, usage.thoughts_token_count, usage.total_thought_tokens)
+    prompt = first(usage.prompt, usage.prompt_token_count, usage.total_input_tokens)
+    cached = first(usage.cached, usage.cached_content_token_count, usage.total_cached_tokens)
+    spoken = first(usage.candidates, usage.candidates_token_count, usage.total_output_tokens)
+    thought = first(usage.thoughts, usage.thoughts_token_count, usage.total_thought_tokens)
     output = None if spoken is None and thought is None else (spoken or 0) + (thought or 0)
     return prompt, cached or 0, None, output, ()
-
-
-def _either(count: int | None, other: int | None, third: int | None) -> int | None:
-    if count is not None:
-        return count
-    return third if other is None else other
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:

@@ -38,6 +38,14 @@ def refusal(prompt: int | None) -> RecordError:
     return RecordError("cached_exceeds_prompt", "cached and written tokens exceed the prompt's")
 
 
+def first(*values: Any) -> Any:
+    """The first of these that is not None."""
+    for value in values:
+        if value is not None:
+            return value
+    return None
+
+
 def seconds(value: object, per_second: float = 1.0) -> float | None:
     """A duration in seconds; None if the value is missing or impossible."""
     length = _parsed(value) if type(value) is str else value if type(value) is float else number(value)
