@@ -160,10 +160,8 @@ def _split(usages: list[BodyUsage], written: int) -> tuple[tuple[str, int], ...]
     for usage in usages:
         if isinstance(usage.cache_creation, CacheCreation):
             return split_by_ttl(usage.cache_creation, written)
-        if not isinstance(usage.details, list):
-            continue
-        parts = [(d.ttl, d.input_tokens or 0) for d in usage.details]
-        pairs = tuple((ttl, tokens) for ttl, tokens in parts if ttl in ("5m", "1h") and tokens)
+        details = usage.details if isinstance(usage.details, list) else []
+        pairs = tuple((d.ttl, d.input_tokens) for d in details if d.ttl in ("5m", "1h") and d.input_tokens)
         if pairs and sum(tokens for _, tokens in pairs) <= written:
             return pairs
     return split_by_ttl(None, written)
