@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from kvcache_exporter.catalogue import MISS_REASONS
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, row_of
 from kvcache_exporter.requests.formats.tiers import tier
-from kvcache_exporter.requests.formats.usual import Counts
+from kvcache_exporter.requests.formats.usual import Counts, of_two_ttls
 from kvcache_exporter.requests.formats.values import Tokens, label
 
 
@@ -118,7 +118,7 @@ def message_counts(usage: MessagesUsage) -> Counts:
 def split_by_ttl(split: object, written: int) -> tuple[tuple[str, int], ...]:
     """Written tokens by TTL; those that the log does not split have the default of 5 minutes."""
     hour = min(written, (split.ephemeral_1h_input_tokens or 0) if isinstance(split, CacheCreation) else 0)
-    return tuple((ttl, tokens) for ttl, tokens in (("5m", written - hour), ("1h", hour)) if tokens)
+    return of_two_ttls(written, hour)
 
 
 def message_tiers(rows: Sequence[Any]) -> Sequence[str]:

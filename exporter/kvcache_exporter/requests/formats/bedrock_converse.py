@@ -13,7 +13,7 @@ from msgspec import field
 from kvcache_exporter.requests.formats.chat_usage import has_field
 from kvcache_exporter.requests.formats.envelope import Envelope, EnvelopeFormat, measured, row_of
 from kvcache_exporter.requests.formats.tiers import tier
-from kvcache_exporter.requests.formats.usual import Counted, as_counted
+from kvcache_exporter.requests.formats.usual import Counted, as_counted, of_two_ttls
 from kvcache_exporter.requests.formats.values import Tokens, milliseconds
 
 INCLUSIVE = "openai."
@@ -155,9 +155,7 @@ def _split(details: object, written: int) -> tuple[tuple[str, int], ...]:
             short += detail.tokens or 0
         elif detail.ttl == "1h":
             long += detail.tokens or 0
-    if not long or short + long > written:
-        return (("5m", written),)
-    return (("5m", written - long), ("1h", long)) if written > long else (("1h", long),)
+    return of_two_ttls(written, long if short + long <= written else 0)
 
 
 def _looks(sample: Mapping[str, Any]) -> bool:

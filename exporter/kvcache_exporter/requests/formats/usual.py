@@ -30,6 +30,13 @@ def as_counted(usage: Counted) -> Counts:
     return usage
 
 
+def of_two_ttls(written: int, hour: int) -> tuple[tuple[str, int], ...]:
+    """Written tokens by TTL: so many for an hour, the rest for 5 minutes."""
+    if not hour:
+        return (("5m", written),)
+    return (("5m", written - hour), ("1h", hour)) if written > hour else (("1h", hour),)
+
+
 def one_by_one(counts: Callable[[Any], Counts]) -> Callable[[Sequence[Any]], CountColumns]:
     """The counts of many requests, by a function for one."""
     return lambda usages: zip(*map(counts, usages), strict=True)
