@@ -229,6 +229,7 @@ def test_another_model_in_a_process_that_goes_on_is_cold_from_now_on() -> None:
     collector.page(engine.page(), AT + 60.0)
     life = collector.cold.lifecycle.life
     assert (life.restarts, life.phase, life.cold_since) == (1, "cold", AT + 60.0)
+    assert collector.cold.beginnings == 0, "counters without a model's name go on"
 
 
 @pytest.mark.parametrize("beside", [b"", b'vllm:num_requests_running{model_name="stays"} 1\n'])

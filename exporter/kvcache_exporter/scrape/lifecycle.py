@@ -189,11 +189,16 @@ class Lifecycle:
         """Whether every counter restarts at zero, so that values above the last ones are new, too."""
         reason = self.restarted(signs)
         if reason == "new process id":
-            # In a multiprocess folder that is kept, the files of dead processes are added up for ever.
-            before = self.life.pids
-            kept = any(ids & set(before.get(rank, ())) for rank, ids in signs.pids.items())
-            return signs.untouched or not kept
+            return signs.untouched or not self._keeps_process_ids(signs)
+        if reason == "another model":
+            same_start = signs.start is not None and signs.start == self.life.start
+            return not (same_start or self._keeps_process_ids(signs))
         return bool(reason) and not (reason == "counters went back" and signs.goes_on)
+
+    def _keeps_process_ids(self, signs: Signs) -> bool:
+        """Whether a known process id is on the page; in a kept multiprocess folder, dead ones still are."""
+        known = self.life.pids
+        return any(ids & set(known.get(rank, ())) for rank, ids in signs.pids.items())
 
     def _has_served_less(self, signs: Signs) -> bool:
         """Whether counters are lower than in the state file, on the first page after the exporter's start.
