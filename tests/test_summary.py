@@ -287,6 +287,22 @@ def test_recovery_is_a_share_of_the_rate_at_which_it_counts_as_warm() -> None:
     assert (start.phase, start.recovery_ratio, start.warmup_seconds) == ("warm", None, 100)
 
 
+def test_ttft_of_a_restarted_engine_counts_in_full_though_it_is_above_the_old_count() -> None:
+    watched = Watched()
+    ttft = (
+        'vllm:time_to_first_token_seconds_bucket{{model_name="m",le="+Inf"}} {n}\n'
+        'vllm:time_to_first_token_seconds_bucket{{model_name="m",le="1.0"}} {n}\n'
+        'vllm:time_to_first_token_seconds_sum{{model_name="m"}} {n}\n'
+        "process_start_time_seconds {start}\n"
+    )
+    for second, n, start in ((0, 10, BEGAN - 5000), (15, 10, BEGAN - 5000), (30, 30, BEGAN + 20)):
+        watched.collector("a").page(ttft.format(n=n, start=start).encode(), BEGAN + second)
+        watched.tick(BEGAN + second)
+    engines = watched.summary().models.shown[0].engines
+    assert engines is not None
+    assert {phase: latency.count for phase, latency in engines.ttft["5m"].items()} == {"cold": 30}
+
+
 def record(group: str, prompt: int, cached: int | None, model: str = "m", ttft: float = 0.1) -> RequestRecord:
     return RequestRecord(prompt, cached, ttft_seconds=ttft, model_name=model, group=group)
 
