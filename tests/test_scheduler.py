@@ -73,8 +73,9 @@ def wait_for(check: Callable[[], bool], seconds: float = 5.0) -> None:
 def test_each_target_is_asked_once_an_interval(scheduler: Scheduler) -> None:
     target = Answering()
     scheduler.set_jobs({"a": job("a", target)})
-    time.sleep(1.1)
-    assert 5 <= target.asked <= 7
+    started = time.monotonic()
+    wait_for(lambda: target.asked >= 5, 20.0)
+    assert target.asked <= 2 + (time.monotonic() - started) / 0.2
 
 
 def test_hanging_targets_never_delay_the_others(scheduler: Scheduler) -> None:
@@ -85,22 +86,22 @@ def test_hanging_targets_never_delay_the_others(scheduler: Scheduler) -> None:
     # Each hangs once before it is known for it; after that healthy ones keep their pace.
     wait_for(lambda: all(j.suspect for n, j in scheduler.jobs.items() if n in hanging), 20.0)
     before = {name: target.asked for name, target in healthy.items()}
-    time.sleep(1.0)
-    assert min(target.asked - before[name] for name, target in healthy.items()) >= 4
+    # In turn, 40 would take 1.25 s of 16 threads for each.
+    wait_for(lambda: min(target.asked - before[name] for name, target in healthy.items()) >= 4, 4.0)
 
 
 def test_a_page_on_demand_waits_for_fresh_pages_but_not_for_hanging_targets() -> None:
     scheduler = Scheduler(interval=60.0, concurrency=16)
-    healthy, hanging = Answering(), Hanging(0.6)
+    healthy, hanging = Answering(), Hanging(3.0)
     scheduler.set_jobs({"ok": job("ok", healthy), "h": job("h", hanging)})
     started = time.monotonic()
     scheduler.freshen(max_age=0.0, budget=0.1)
-    assert time.monotonic() - started < 0.4
+    assert time.monotonic() - started < 2.0
     assert healthy.asked == 1
     wait_for(lambda: scheduler.jobs["h"].suspect)
     started = time.monotonic()
     scheduler.freshen(max_age=0.0, budget=10.0)
-    assert time.monotonic() - started < 0.4
+    assert time.monotonic() - started < 2.0
     assert (healthy.asked, hanging.asked) == (2, 1)
     scheduler.freshen(max_age=30.0, budget=10.0)
     assert healthy.asked == 2
@@ -111,11 +112,11 @@ def test_a_scrape_on_demand_takes_the_tickers_turn(scheduler: Scheduler) -> None
     target = Answering()
     scheduler.set_jobs({"a": job("a", target)})
     wait_for(lambda: target.asked > 0)
-    end = time.monotonic() + 1.0
-    while time.monotonic() < end:
+    started = time.monotonic()
+    for _ in range(40):
         scheduler.freshen(max_age=0.1, budget=1.0)
         time.sleep(0.02)
-    assert target.asked <= 1 + 1.0 / 0.1 + 1
+    assert target.asked <= 2 + (time.monotonic() - started) / 0.1
 
 
 def test_a_target_that_left_is_gone_from_the_page_at_once(scheduler: Scheduler) -> None:

@@ -252,15 +252,15 @@ def test_a_page_of_another_site_cannot_reload(server: WebServer, pages: FixedPag
 def test_16_scrapes_and_a_reload_at_work_do_not_hold_up_one_another(
     server: WebServer, pages: FixedPages
 ) -> None:
-    pages.seconds = 1.0
+    pages.seconds = 2.0
     started = time.monotonic()
     with ThreadPoolExecutor(17) as clients:
         scrapes = [clients.submit(get, server, "/metrics") for _ in range(16)]
         reload = clients.submit(requests.post, server.url + "/-/reload", timeout=10)
         assert get(server, "/-/healthy").status_code == 200
-        assert time.monotonic() - started < 1.0
+        assert not any(job.done() for job in scrapes)
         assert {job.result().status_code for job in [*scrapes, reload]} == {200}
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < 10.0
 
 
 def test_no_header_tells_what_serves(server: WebServer) -> None:

@@ -63,5 +63,5 @@ def test_pods_come_and_go_and_the_api_fails(tmp_path: Path, monkeypatch: pytest.
             began = time.monotonic()
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 0
-            assert time.monotonic() - began < 2.0
+            assert time.monotonic() - began < 5.0
     assert "Traceback" not in log.read_text()
