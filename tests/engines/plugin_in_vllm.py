@@ -19,9 +19,10 @@ from engines.server import BLOCK as BLOCK_TOKENS
 from engines.server import BLOCKS, log_lines, vllm
 from kvcache_exporter.catalogue import SECONDS_BUCKETS
 from kvcache_exporter.cli import main
-from kvcache_exporter.engines import ENGINES
+from kvcache_exporter.engines import ENGINES, candidates
 from kvcache_exporter.model import OUTCOMES
 from kvcache_exporter.scrape.collector import TargetCollector
+from kvcache_exporter.scrape.version import EngineVersion
 
 LATER, EARLIER = 0.25, 0.05
 """Seconds by which a client may see a first token later than the plugin (HTTP, its own threads), or earlier:
@@ -152,6 +153,8 @@ def test_outcomes_equal_the_clients_usage_and_times_their_clocks(
     version: str, plugin: Path, tmp_path: Path
 ) -> None:
     with vllm(version, tmp_path, plugin) as address:
+        asked = EngineVersion(f"http://{address}/metrics")
+        assert asked.of(candidates("vllm")[0], 0).startswith(version)
         compare(address, tmp_path)
         special_requests(address, tmp_path)
     assert log_lines(tmp_path, f"blocks of {BLOCK_TOKENS} tokens")
