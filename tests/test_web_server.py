@@ -102,9 +102,10 @@ def test_the_client_that_kept_us_waiting_longest_makes_room() -> None:
 
 
 def test_with_all_connections_at_work_a_new_client_is_told_to_come_back() -> None:
-    gate = threading.Event()
+    begun, gate = threading.Semaphore(0), threading.Event()
 
     def slow(_: Request) -> Response:
+        begun.release()
         gate.wait(10)
         return text(200, "done")
 
@@ -112,7 +113,7 @@ def test_with_all_connections_at_work_a_new_client_is_told_to_come_back() -> Non
         busy = [dial(server) for _ in range(2)]
         for sock in busy:
             sock.sendall(GET)
-        time.sleep(0.3)
+        assert all(begun.acquire(timeout=10) for _ in busy)
         refused = talk(server, GET)
         gate.set()
         assert refused.startswith(b"HTTP/1.1 503 ")
