@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 AddressInfo = tuple[Any, ...]
-"""One entry of what socket.getaddrinfo gives."""
+"""One result of socket.getaddrinfo."""
 Resolve = Callable[[str, int], Sequence[AddressInfo]]
 _MOST = 256
 _KEEP_SECONDS = 60.0
@@ -24,7 +24,7 @@ class HungLookupError(OSError):
 
 
 def resolve(host: str, port: int) -> Sequence[AddressInfo]:
-    """Where a host (IPv6 without brackets) listens; raises OSError where the name has no address."""
+    """Resolves a host (IPv6 without brackets) and port; raises OSError if the name has no address."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:

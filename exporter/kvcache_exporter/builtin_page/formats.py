@@ -1,4 +1,4 @@
-"""How the page writes numbers: with their units, and in words where there is none."""
+"""Formats numbers for the page, with units, or with words if there is no number."""
 
 from datetime import UTC, datetime
 from math import floor, log10
@@ -28,7 +28,7 @@ class Ratios(Protocol):
 
 
 def by_requests(ratios: Ratios) -> str:
-    """Where there is a rate by tokens there is traffic: then the one by requests is not reported."""
+    """With a rate by tokens there is traffic, so that a missing rate by requests means not reported."""
     missing = ratios.request_hit_ratio is None and ratios.token_hit_ratio is not None
     return NOT_REPORTED if missing else percent(ratios.request_hit_ratio)
 
@@ -55,7 +55,7 @@ def points(value: float) -> str:
 
 
 def absent(engines: Engines) -> str:
-    """Why there are no figures of any; empty if there may be."""
+    """The reason why there are no figures at all; empty if there may be some."""
     if not engines.targets_up:
         return "no answer"
     # Rates take two pages.
@@ -87,7 +87,7 @@ def evicted(replica: Replica) -> str:
 
 
 def evicted_blocks(window: EventWindow, tier: str) -> str:
-    """A tier that is not named in the window stood still."""
+    """A tier missing from the window had no events."""
     return rate(window.evicted_blocks_per_second.get(tier, 0.0))
 
 
@@ -116,7 +116,7 @@ def without_cache(cost: Cost) -> str:
 
 
 def saved(cost: Cost) -> str:
-    """With its share of what would have been spent."""
+    """The savings, with their share of the cost without a cache."""
     share = "" if cost.savings_ratio is None else f" ({percent(cost.savings_ratio)})"
     return _priced(cost, cost.savings_usd) + share
 

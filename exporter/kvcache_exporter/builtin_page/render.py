@@ -56,7 +56,7 @@ def page(summary: Summary) -> bytes:
 
 
 def _data(summary: Summary, scope: Scope) -> Markup:
-    """What the charts draw, as JSON that cannot end the element it stands in."""
+    """The charts' data as JSON that cannot close its HTML element."""
     engines, requests, events = scope.engines, scope.requests, scope.events
     charts = {
         "generated_at": summary.generated_at,

@@ -1,4 +1,4 @@
-"""Publishes a recording's KV events as its engine did."""
+"""Publishes a recording's KV events like its engine."""
 
 import zmq
 
@@ -9,13 +9,13 @@ _TOPIC = b"kv"
 
 
 class EventPublisher:
-    """Publishes on a free port of 127.0.0.1; events that are due before anybody listens wait for that."""
+    """Publishes on a free port of 127.0.0.1; events wait for the first subscriber."""
 
     def __init__(self, engine: RecordedEngine) -> None:
         self.recorded = engine
         self._waiting = iter(engine.events)
         self._next = next(self._waiting, None)
-        # An XPUB is a PUB that tells when somebody has subscribed.
+        # An XPUB is a PUB that reports subscriptions.
         self._socket: zmq.Socket[bytes] = shared_context().socket(zmq.XPUB)
         self._socket.set(zmq.LINGER, 0)
         # Beyond its limit a publisher drops messages; these are few.

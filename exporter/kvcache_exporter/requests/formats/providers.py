@@ -1,4 +1,4 @@
-"""Providers go by several names: those of logs and gateways, OpenTelemetry's, and LiteLLM's."""
+"""Names of providers: those of logs and gateways, OpenTelemetry's, and LiteLLM's."""
 
 import re
 
@@ -14,6 +14,6 @@ _SPELLINGS = {
 
 
 def canonical(provider: str) -> str:
-    """LiteLLM's name for a provider, in lower case, for looking things up; labels keep the log's own."""
+    """LiteLLM's name of a provider, in lower case, for look-ups; labels keep the log's name."""
     word = re.sub(r"[-. ]", "_", provider.lower())
     return _SPELLINGS.get(word, word)

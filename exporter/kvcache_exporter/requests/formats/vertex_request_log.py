@@ -65,7 +65,7 @@ class VertexRow(msgspec.Struct, gc=False):
 
 
 class _Billed(msgspec.Struct, gc=False):
-    """What the formats' readers of tiers ask of a row."""
+    """The fields that the formats' readers of tiers need."""
 
     usage: Any
     service_tier: Any = None
@@ -99,7 +99,7 @@ def _count(reading: Reading, counts: Counts, tiers: Sequence[str]) -> None:
 
 
 def _replies(found: object, depth: int = 0) -> list[VertexReply]:
-    """Raises what msgspec raises for a count that is none."""
+    """Raises msgspec's errors for invalid counts."""
     if isinstance(found, VertexReply):
         return [found]
     if isinstance(found, list):
@@ -110,13 +110,13 @@ def _replies(found: object, depth: int = 0) -> list[VertexReply]:
 
 
 def _last(replies: Sequence[VertexReply]) -> GeminiUsage | None:
-    """Each event of a stream repeats the prompt's count, and the last one has all."""
+    """Each event of a stream repeats the prompt's count; the last one is complete."""
     found = [u for reply in replies for u in (reply.gemini, reply.snake) if isinstance(u, GeminiUsage)]
     return found[-1] if found else None
 
 
 def _claude(replies: Sequence[VertexReply]) -> MessagesUsage | None:
-    """A streamed reply has its usage in several events."""
+    """A streamed reply spreads its usage over several events."""
     found: list[Any] = []
     for reply in replies:
         found += [reply.message.usage if isinstance(reply.message, VertexMessage) else None, reply.usage]

@@ -1,4 +1,4 @@
-"""Spans for a source that reads Kafka: acknowledged as soon as they are safe, counted with its next batch."""
+"""Spans for a Kafka source: acknowledged when they are on disk, counted with its next batch."""
 
 import threading
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Inbox:
     """
 
     def __init__(self, name: str, store: StateStore) -> None:
-        """Raises StateError where what waits cannot be read."""
+        """Raises StateError if the saved spans cannot be read."""
         self._store, self._space = store, f"spans/{name}"
         self._lock = threading.Lock()
         self._unsaved: list[RequestRecord] = []
@@ -35,7 +35,7 @@ class Inbox:
         return len(self._waiting) + len(self._unsaved) >= MOST
 
     def add(self, records: Iterable[RequestRecord]) -> None:
-        """When this returns they are on the disk. Raises StateError, and keeps them for the next call."""
+        """Save spans; they are on disk when this returns. After a StateError the next call saves them."""
         with self._lock:
             self._unsaved += records
             named = {f"{self._next + i:019d}": record for i, record in enumerate(self._unsaved)}
@@ -47,7 +47,7 @@ class Inbox:
                 self._unsaved = []
 
     def take(self) -> list[RequestRecord]:
-        """What has come since the last taking, to be counted in the batch at hand."""
+        """The spans since the last call, to be counted in the current batch."""
         with self._lock:
             new = self._waiting.keys() - set(self._taken)
             self._taken += sorted(new)
@@ -55,18 +55,18 @@ class Inbox:
 
     @property
     def deletes(self) -> list[Key]:
-        """What the transaction that counts the batch deletes."""
+        """Keys to delete in the transaction that counts the batch."""
         return [(self._space, key) for key in self._taken]
 
     def counted(self) -> None:
-        """That transaction is in the state file."""
+        """Confirm that this transaction is in the state file."""
         with self._lock:
             for key in self._taken:
                 self._waiting.pop(key, None)
             self._taken = []
 
     def load(self) -> None:
-        """Be what the state file holds: nothing of it was counted. Raises StateError."""
+        """Return to the spans in the state file, none of which was counted. Raises StateError."""
         with self._lock:
             try:
                 saved = sorted(self._store.load(self._space).items())

@@ -18,7 +18,7 @@ _BATCH = "batch"
 class _Self(msgspec.Struct):
     owner: str
     partitions: dict[str, int] = {}
-    """Of each topic how many partitions it had when it was first looked at; 0 if there was none."""
+    """Partitions that each topic had when it was first seen; 0 if it did not exist."""
 
 
 class Staged(msgspec.Struct):
@@ -70,7 +70,7 @@ class Journal:
 
     @property
     def partitions(self) -> Mapping[str, int]:
-        """Of each topic how many partitions it had when it was first seen."""
+        """Partitions that each topic had when it was first seen."""
         return self._self.partitions
 
     def note_partitions(self, found: Mapping[str, int]) -> None:
@@ -97,7 +97,7 @@ class Journal:
             self.inbox.counted()
 
     def count_spans(self, now: float) -> bool:
-        """Count spans with the batch at hand, and what waited long enough; whether there was anything."""
+        """Count spans with the current batch, and halves that waited long enough; False if none."""
         if self.staged is not None:
             return False  # of an earlier session: not known yet whether it counts
         spans = self.inbox.take()
@@ -105,7 +105,7 @@ class Journal:
         return self._books.expire(now) or bool(spans)
 
     def resolve(self, *, claimed: bool) -> None:
-        """Add what was staged before a crash, or drop it, as its messages are read again by somebody."""
+        """Apply what was staged before a crash, or drop it, as another exporter reads its messages again."""
         if claimed:
             self.finish()
         else:

@@ -158,14 +158,14 @@ class Session:
             self._journal.note_partitions(found)
 
     def _look_at_share(self) -> None:
-        """Not where partitions are given: listing topics in a callback makes the client abort the process."""
+        """Not in the assignment callback: listing topics there makes the client abort the process."""
         if self._given is not None:
             there_are = sum(self._about(topic)[1] for topic in self._kafka.topics)
             self._trouble.on_share(self._given, there_are)
             self._given = None
 
     def _about(self, topic: str) -> tuple[KafkaError | None, int]:
-        """What is wrong with a topic, and how many partitions it has."""
+        """The problem with a topic, and its number of partitions."""
         try:
             about = self._consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         except KafkaException as failure:

@@ -67,7 +67,7 @@ class KafkaSource:
         return self._journal.inbox.is_full
 
     def add_spans(self, records: Sequence[RequestRecord], now: float) -> None:  # noqa: ARG002
-        """Count what spans say of this log's requests with its next batch of messages.
+        """Count what spans add to this log's requests with its next batch of messages.
 
         What this returns from is in the state file. Raises StateError, and then puts them there with
         whatever comes next.

@@ -80,7 +80,7 @@ class Trouble:
         self._topics.clear()
 
     def on_share(self, given: int, there_are: int) -> None:
-        """Of a source that spans are joined to, which needs all messages here."""
+        """A source that spans are joined to needs all messages here."""
         text = (
             f"has {given} of {there_are} partitions, so spans of the others' requests find no record here; "
             "let one exporter alone have this group"

@@ -50,11 +50,11 @@ class Partner(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether it can take no more now."""
+        """Whether no more spans are accepted now."""
         ...
 
     def add_spans(self, records: Sequence[RequestRecord], now: float) -> None:
-        """What this returns from is in the state file. Raises StateError, and then keeps them."""
+        """Count spans; they are in the state file when this returns. After a StateError they are kept."""
         ...
 
 
@@ -116,7 +116,7 @@ class OtlpSource:
 
     @property
     def is_full(self) -> bool:
-        """Whether senders must keep what they have."""
+        """Whether senders must retry later."""
         partner = self._partner()
         return partner is not None and partner.is_full
 
