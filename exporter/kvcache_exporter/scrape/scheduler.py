@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _SHARE_FOR_SUSPECTS = 8
 _SPREAD_PER_TARGET = 0.01
+_TICK = 0.02
+"""Seconds between looks for targets that are due, at least: a look at 10,000 costs 0.4 ms."""
 _SLOW_TO_FAIL = 0.25
 """Seconds after which a failed scrape counts as hanging, whatever its reason."""
 
@@ -131,7 +133,7 @@ class Scheduler:
                     if job.due <= now:
                         self._submit(job)
                 upcoming = min((job.due for job in self._jobs.values()), default=now + self.interval)
-            self._wake.wait(max(0.005, upcoming - time.monotonic()))
+            self._wake.wait(max(_TICK, upcoming - time.monotonic()))
             self._wake.clear()
 
     def _submit(self, job: Job) -> "Future[None]":
