@@ -87,6 +87,8 @@ def take_over(usage: MessagesUsage, into: MessagesUsage) -> None:
     What goes `into` the other are numbers and short words only, since that may wait in the state file.
     """
     for name, value in zip(MessagesUsage.__struct_fields__, astuple(usage), strict=True):
+        if value is None:
+            continue
         if type(value) in _KEPT:
             setattr(into, name, value)
         elif type(value) is str:
