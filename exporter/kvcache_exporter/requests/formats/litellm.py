@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec import field
 
 from kvcache_exporter.errors import RecordError
 from kvcache_exporter.model import RequestRecord, Skipped
@@ -18,83 +17,25 @@ from kvcache_exporter.requests.formats.base import Decoder, DecoderOptions, Entr
 from kvcache_exporter.requests.formats.grouping import group_reader
 from kvcache_exporter.requests.formats.labels import Labeller, Labels
 from kvcache_exporter.requests.formats.lines import LineDecoder
+from kvcache_exporter.requests.formats.litellm_rows import (
+    LiteBasis,
+    LiteRow,
+    LiteUsage,
+    cache_counts,
+    usage_of,
+)
 from kvcache_exporter.requests.formats.minimums import UNKNOWN_CONTRACT
 from kvcache_exporter.requests.formats.statuses import failure_of_status, failure_of_text
 from kvcache_exporter.requests.formats.tiers import REGIONAL, tier
 from kvcache_exporter.requests.formats.timestamps import timestamp
-from kvcache_exporter.requests.formats.values import Milliseconds, Tokens, label, milliseconds, refusal
+from kvcache_exporter.requests.formats.values import label, milliseconds, refusal
 from kvcache_exporter.requests.outcome import cached_by_blocks
 
 _make = tuple.__new__
 
 
-class LiteDetails(msgspec.Struct, gc=False):
-    """`prompt_tokens_details` of a usage object."""
-
-    cached_tokens: Tokens = None
-    cache_creation_tokens: Tokens = None
-    cache_write_tokens: Tokens = None
-    cache_creation_token_details: CacheCreation | list[Any] | str | float | bool | None = None
-
-
-class LiteUsage(msgspec.Struct, gc=False):
-    """A usage object."""
-
-    completion_tokens: Tokens = None
-    prompt_tokens: Tokens = None
-    prompt_tokens_details: LiteDetails | list[Any] | str | float | bool | None = None
-    cache_creation_input_tokens: Tokens = None
-    cache_read_input_tokens: Tokens = None
-    service_tier: Any = None
-    speed: Any = None
-    inference_geo: Any = None
-
-
-class LiteBasis(msgspec.Struct, gc=False):
-    """`cost_breakdown`; only what determined the prices is read."""
-
-    service_tier: Any = None
-    data_residency: Any = None
-    vertex_location: Any = None
-
-
-class LiteHolder(msgspec.Struct, gc=False):
-    """`metadata` or `hidden_params`: both may hold the usage object."""
-
-    additional_usage_values: LiteUsage | list[Any] | str | float | bool | None = None
-    usage_object: LiteUsage | list[Any] | str | float | bool | None = None
-
-
-class LiteRow(msgspec.Struct, gc=False):
-    """One payload or spend log row."""
-
-    id: Any = None
-    request_id: Any = None
-    stream: Any = None
-    call_type: Any = None
-    cost_breakdown: LiteBasis | list[Any] | str | float | bool | None = None
-    status: Any = None
-    custom_llm_provider: Any = None
-    prompt_tokens: Tokens = None
-    completion_tokens: Tokens = None
-    start: Any = field(default=None, name="startTime")
-    end: Any = field(default=None, name="endTime")
-    first_token: Any = field(default=None, name="completionStartTime")
-    request_duration_ms: Milliseconds = None
-    model: Any = None
-    model_group: Any = None
-    metadata: LiteHolder | list[Any] | str | float | bool | None = None
-    cache_hit: Any = None
-    request_tags: Any = None
-    error_str: Any = None
-    error_information: Any = None
-    hidden_params: msgspec.Raw = msgspec.Raw()
-
-
-_holder: Callable[[Any], LiteHolder] = msgspec.json.Decoder(LiteHolder, strict=False).decode
 _UNSAID = (None, None, None)
 _VLLM = ("hosted_vllm", "vllm")
-_NO_USAGE = LiteUsage()
 _CALLS = (None, "completion", "acompletion", "anthropic_messages", "responses", "aresponses")
 _OTHER_CALLS = re.compile(
     r"embedding|rerank|image|transcription|speech|moderation|ocr|video|batch|file|vector_store|search"
@@ -130,10 +71,10 @@ class LiteDecoder(LineDecoder):
 
 
 def _record(row: LiteRow, labels: Labels, start: float | None) -> RequestRecord:
-    usage = _usage(row)
+    usage = usage_of(row)
     prompt = row.prompt_tokens if usage.prompt_tokens is None else usage.prompt_tokens
     output = row.completion_tokens if usage.completion_tokens is None else usage.completion_tokens
-    cached, written, split = _cache_counts(usage)
+    cached, written, split = cache_counts(usage)
     if prompt is None or (cached or 0) + (written or 0) > prompt:
         raise refusal(prompt)
     end, first = timestamp(row.end), timestamp(row.first_token)
@@ -176,43 +117,6 @@ def _tier(row: LiteRow, usage: LiteUsage) -> str:
     if basis.vertex_location and basis.vertex_location != "global":
         found.append(REGIONAL)
     return tier(*found)
-
-
-def _usage(row: LiteRow) -> LiteUsage:
-    """The usage object, wherever this version of LiteLLM keeps it; may be a string in SQL dumps."""
-    holder = row.metadata
-    if isinstance(holder, str):
-        try:
-            holder = _holder(holder)
-        except (msgspec.DecodeError, RecursionError):
-            holder = None
-    if isinstance(holder, LiteHolder):
-        for usage in (holder.usage_object, holder.additional_usage_values):
-            if isinstance(usage, LiteUsage):
-                return usage
-    hidden = bytes(row.hidden_params)
-    if hidden[:1] == b"{":
-        usage = _holder(hidden).usage_object
-        if isinstance(usage, LiteUsage):
-            return usage
-    return _NO_USAGE
-
-
-def _cache_counts(usage: LiteUsage) -> tuple[int | None, int | None, object]:
-    """Cached and written tokens, None if no field has them, and the split of the latter."""
-    cached, written, details = (
-        usage.cache_read_input_tokens,
-        usage.cache_creation_input_tokens,
-        usage.prompt_tokens_details,
-    )
-    if not isinstance(details, LiteDetails):
-        return cached, written, None
-    if details.cached_tokens is not None and (cached is None or details.cached_tokens > cached):
-        # If both are there, one may be a stale 0 (streams that LiteLLM passes through).
-        cached = details.cached_tokens
-    if written is None:
-        written = details.cache_creation_tokens or details.cache_write_tokens or 0
-    return cached, written, details.cache_creation_token_details
 
 
 def _ttft(stream: object, start: float | None, first: float | None, end: float | None) -> float | None:
