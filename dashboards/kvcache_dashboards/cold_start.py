@@ -251,5 +251,5 @@ def capacities(q: Scope) -> timeseries.Panel:
         "room than the others evicts sooner.",
         s.TOKENS,
         Query(bottom(_LINES, q.recorded(r.TARGET_MODEL_CAPACITY, TARGET_MODEL, tier="device")), "{{target}}"),
-        no_value="No engine says its capacity",
+        no_value="No engine reports its capacity",
     )

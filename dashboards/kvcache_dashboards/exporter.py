@@ -21,7 +21,7 @@ def board(options: Options) -> Board:
     return Board(
         UID,
         "Exporter",
-        "Whether the other boards can be believed: what the exporter reaches, understands and has read.",
+        "Whether the other boards can be trusted: what the exporter reaches, understands and has read.",
         (
             Row("Does it reach every engine?", (
                 Placed(up(q), 4, 5),
@@ -33,7 +33,7 @@ def board(options: Options) -> Board:
                 Placed(scrape_duration(q), 8, 7),
                 Placed(staleness(q), 8, 7),
             )),
-            Row("Does it understand what they say?", (
+            Row("Does it understand their pages?", (
                 Placed(anomalies(q), 8, 7),
                 Placed(lookup_inflation(q), 8, 7),
                 Placed(traffic(q), 8, 7),
@@ -165,8 +165,7 @@ def staleness(q: Scope) -> timeseries.Panel:
 def anomalies(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Values that cannot be right",
-        "Values on engines' pages that cannot be right or do not mean what they seem to, by reason. The "
-        "hit rate of such a window is left out.",
+        "Wrong or misleading values on engines' pages, by reason. The hit rate of such a window is left out.",
         s.COUNT,
         Query(q.increase(c.DATA_ANOMALIES, ("reason",)), "{{reason}}"),
         no_value="No targets",
@@ -208,7 +207,7 @@ def active_series(q: Scope) -> timeseries.Panel:
 def dropped_series(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Series left out",
-        "Label sets left out by limits.series_per_metric, by metric. Any at all: numbers are too low.",
+        "Label sets left out by limits.series_per_metric, by metric. If there are any, sums are too low.",
         s.COUNT,
         Query(q.increase(c.DROPPED_SERIES, ("metric",)), "{{metric}}"),
         no_value="Nothing left out",

@@ -72,8 +72,7 @@ def events(q: Scope) -> timeseries.Panel:
 def events_lost(q: Scope) -> timeseries.Panel:
     return s.timeseries_panel(
         "Lost batches of KV events",
-        "Batches that an engine sent and that could not be had, not even by replay. Block counts are too "
-        "low then.",
+        "Batches that an engine sent and that were lost, even with replay. Block counts are then too low.",
         s.COUNT,
         Query(q.increase(c.EVENTS_LOST, ("target",)), "{{target}}"),
         no_value=s.NO_EVENTS,

@@ -91,7 +91,7 @@ def capacity(q: Scope) -> timeseries.Panel:
         s.TOKENS,
         Query(total(q.recorded(r.TARGET_MODEL_CAPACITY, TARGET_MODEL), ("tier",)), "{{tier}}"),
         colors=s.TIERS,
-        no_value="No engine says its capacity",
+        no_value="No engine reports its capacity",
     )
 
 
@@ -113,7 +113,7 @@ def recomputed_tokens(q: Scope) -> timeseries.Panel:
         "wait. SGLang counts them (0.5.18); no vLLM page does.",
         s.TOKENS_PER_SECOND,
         Query(q.rate(c.RECOMPUTED_TOKENS, ("model_name",)), "{{model_name}}"),
-        no_value="No engine tells",
+        no_value="No engine counts them",
     )
 
 

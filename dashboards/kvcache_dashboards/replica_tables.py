@@ -47,7 +47,7 @@ def fullest(q: Scope, options: Options) -> table.Panel:
 
     return table_panel(
         "Replicas, fullest first",
-        f"The {_WORST} fullest replicas with what they do about it.",
+        f"The {_WORST} fullest replicas with their queue, preemptions, evictions and hit rates.",
         {"target": "Replica", "model_name": "Model"},
         (
             Column("Usage", pressed, s.RATIO, ((None, s.GOOD), (0.85, s.WARN), (0.95, s.BAD))),
@@ -147,7 +147,7 @@ def drift(q: Scope, options: Options) -> table.Panel:
     panel = table_panel(
         "Families missing or renamed, and anomalies",
         "Families of each target's page that the exporter needs and does not find, those that newer "
-        "versions have renamed, and values that cannot be right in the time shown. A hit basis of lookup is "
+        "versions have renamed, and wrong or misleading values in the time shown. A hit basis of lookup is "
         "not comparable with the others.",
         {"target": "Target", "engine": "Engine", "engine_version": "Version", "hit_basis": "Hit basis"},
         (
