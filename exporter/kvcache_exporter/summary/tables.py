@@ -1,6 +1,6 @@
 """The lists of the summary: cold starts, worst replicas, worst groups, and data quality."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
@@ -95,12 +95,14 @@ def pressure(replicas: Iterable[schema.Replica]) -> schema.Pressure:
 
 def _common_ratios(views: Iterable[View]) -> dict[str, float | None]:
     """Token-weighted hit rate of each model over all replicas."""
-    totals: dict[str, Counter[str]] = {}
+    cached: defaultdict[str, float] = defaultdict(float)
+    prompt: defaultdict[str, float] = defaultdict(float)
     for view in views:
         for model, part in view.models.items():
-            cached, prompt = token_totals(part.increases.get(WINDOW, ()))
-            totals.setdefault(model, Counter()).update(cached=cached, prompt=prompt)  # type: ignore[call-overload]
-    return {model: ratio(sums["cached"], sums["prompt"]) for model, sums in totals.items()}
+            found = token_totals(part.increases.get(WINDOW, ()))
+            cached[model] += found[0]
+            prompt[model] += found[1]
+    return {model: ratio(cached[model], tokens) for model, tokens in prompt.items()}
 
 
 def _replica(view: View, common: Mapping[str, float | None], evicted_blocks: float | None) -> schema.Replica:
