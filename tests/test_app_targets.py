@@ -129,6 +129,16 @@ def write(file: Path, document: Any) -> None:
     file.with_suffix(".new").replace(file)
 
 
+def test_a_reload_logs_what_is_configured_now(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "kvcache.yaml"
+    file.write_text('targets: [{static: ["127.0.0.1:1"]}]')
+    with running(file) as app, caplog.at_level("INFO"):
+        file.write_text('targets: [{static: ["127.0.0.1:1"]}, {static: ["127.0.0.1:2"]}]')
+        assert app.reload() is None
+    overview = "2 target groups, 0 log sources, 0 event sources"
+    assert f"configuration reloaded from {file}: {overview}" in caplog.messages
+
+
 def test_files_and_names_are_followed_without_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "kvcache.yaml"
     file.write_text(

@@ -19,7 +19,7 @@ from kvcache_exporter.probe import Prober
 from kvcache_exporter.request_sources import RequestSources, Source
 from kvcache_exporter.requests.prices import Prices
 from kvcache_exporter.scrape.scheduler import Scheduler
-from kvcache_exporter.settings import read_settings
+from kvcache_exporter.settings import overview, read_settings
 from kvcache_exporter.shard import Shard
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.summary.recorder import LONGEST_STEP, SHORTEST_STEP, Recorder
@@ -129,7 +129,7 @@ class App:
             return f"unexpected fault ({type(error).__name__}); the exporter's log has the details"
         self.scheduler.interval = config.scrape.interval
         self.reload_ok, self.reloaded = True, time.time()
-        log.info("configuration reloaded from %s", self.path)
+        log.info("configuration reloaded from %s: %s", self.path, overview(config))
         return None
 
     def _reread(self) -> tuple[Config, Prices | None]:

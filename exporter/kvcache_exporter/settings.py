@@ -57,3 +57,9 @@ def _with_shard(config: Config, path: Path, index: int) -> Config:
         expected = f"expected less than shard.count ({count}); raise it or run fewer exporters"
         raise ConfigError([f"{path}: --shard.index: found {index}, {expected}"])
     return replace(config, shard=replace(config.shard, index=index))
+
+
+def overview(config: Config) -> str:
+    """The number of target groups, log sources and event sources, for people."""
+    counts = {"target group": config.targets, "log source": config.requests, "event source": config.events}
+    return ", ".join(f"{len(each)} {name}{'' if len(each) == 1 else 's'}" for name, each in counts.items())

@@ -4,7 +4,7 @@ import argparse
 
 from kvcache_exporter.commands.arguments import Subparsers
 from kvcache_exporter.commands.serve import add_config_arguments
-from kvcache_exporter.settings import read_config
+from kvcache_exporter.settings import overview, read_config
 
 
 def add(subparsers: Subparsers) -> None:
@@ -21,7 +21,5 @@ def add(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     config = read_config(arguments.config_file, arguments.shard_index)
-    counts = {"target group": config.targets, "log source": config.requests, "event source": config.events}
-    named = (f"{len(each)} {name}{'' if len(each) == 1 else 's'}" for name, each in counts.items())
-    print(f"{arguments.config_file}: valid; {', '.join(named)}")
+    print(f"{arguments.config_file}: valid; {overview(config)}")
     return 0

@@ -12,6 +12,7 @@ from kvcache_exporter.app import App
 from kvcache_exporter.commands import logs
 from kvcache_exporter.commands.arguments import Subparsers, shard_index
 from kvcache_exporter.pages import ExporterPages
+from kvcache_exporter.settings import overview
 from kvcache_exporter.web import WebConfig, web_server
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         app.start()
         server.start()
         log.info("kvcache-exporter %s is listening on %s", __version__, server.url)
+        log.info("configuration %s: %s", arguments.config_file, overview(app.config))
         while signal.sigwait(_SIGNALS) == signal.SIGHUP:
             pages.reload()
         log.info("stopping")
