@@ -26,7 +26,7 @@ LEFT_OUT: Mapping[Metric, str] = {
 }
 
 DIFFERENT: Mapping[Metric, str] = {
-    c.CAPACITY_TOKENS: "Absent for vLLM: it is the value of a label there, and PromQL cannot convert labels to numbers.",
+    c.CAPACITY_TOKENS: "Absent for vLLM: it is a label there, and PromQL cannot convert labels to numbers.",
     c.USED_TOKENS: "Absent for vLLM, where it is usage times capacity.",
     c.ENGINE_TTFT: "Without `phase`: cold and warm are not distinguished.",
     c.REQUEST_HIT_THRESHOLD: "For vLLM's block sizes of 1, 8 and so on up to 512; otherwise absent.",
