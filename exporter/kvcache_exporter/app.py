@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from kvcache_exporter.settings import overview, read_settings
 from kvcache_exporter.shard import Shard
 from kvcache_exporter.state import StateStore
 from kvcache_exporter.summary.recorder import LONGEST_STEP, SHORTEST_STEP, Recorder
-from kvcache_exporter.targets import Targets
+from kvcache_exporter.targets import Target, Targets
 
 if TYPE_CHECKING:
     from kvcache_exporter.requests.otlp.receiver import Receiver
@@ -55,6 +55,8 @@ class App:
         self._targets_changed = threading.Event()
         """Set when discovery found something, so that it is scraped before the next tick."""
         self._targets = Targets(self.config.targets, self._targets_changed.set)
+        self._found: tuple[Sequence[Target], Config] | None = None
+        """What the running jobs were made from."""
         self.prober = Prober(self.config)
         self._requests = RequestSources(self._store)
         self.recorder = Recorder(self.started)
@@ -155,9 +157,13 @@ class App:
 
     def _refresh_targets(self) -> None:
         self._targets.refresh(time.monotonic())
-        shard = _shard(self.config)
-        own = (target for target in self._targets.targets() if shard.owns(target.name))
-        self.scheduler.set_jobs(self._jobs.wanted(own, self.config))
+        found = (self._targets.targets(), self.config)
+        # Looking a job up by all its settings takes 35 us; mostly nothing has changed since a second ago.
+        if found != self._found:
+            shard = _shard(self.config)
+            own = (target for target in found[0] if shard.owns(target.name))
+            self.scheduler.set_jobs(self._jobs.wanted(own, self.config))
+            self._found = found
 
     def _discover(self) -> None:
         while not self._stop.is_set():
