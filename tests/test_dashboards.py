@@ -130,7 +130,11 @@ def test_rows_ask_questions(board: Json) -> None:
 def test_both_hit_rates_stand_side_by_side_with_the_gap_and_the_caveat() -> None:
     first = list(_panels(LOADED["kvcache-overview"]))[:4]
     assert {panel["gridPos"]["y"] for panel in first} == {1}
-    assert [panel["title"] for panel in first[:3]] == ["Token-weighted", "Request-weighted", "Gap of the two"]
+    assert [panel["title"] for panel in first[:3]] == [
+        "Token-weighted",
+        "Request-weighted",
+        "Gap between them",
+    ]
     assert "weighted by tokens" in first[0]["description"]
     assert "long prompts count most" in first[3]["title"], "read without pointing at anything"
 

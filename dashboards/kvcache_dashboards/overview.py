@@ -109,7 +109,7 @@ def request_weighted(q: Scope) -> stat.Panel:
 
 def gap(q: Scope) -> stat.Panel:
     return s.stat_panel(
-        "Gap of the two",
+        "Gap between them",
         "By tokens less by requests, each from the same source. Above 40 points tokens look cached while "
         "most requests still compute a prefill worth waiting for.",
         s.RATIO,

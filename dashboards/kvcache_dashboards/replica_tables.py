@@ -123,7 +123,7 @@ def configurations(q: Scope, options: Options) -> table.Panel:
     info = f"max by ({by}) ({q.series(c.TARGET_INFO)})"
     with_start = f"max by (target) ({started}) * on (target) group_right () {info}"
     panel = table_panel(
-        "What each engine says of itself",
+        "Cache configuration of each engine",
         "Version and cache configuration of each replica, the one that started last first. Replicas of one "
         "model that differ here should not. A hit basis of lookup is not comparable with the others.",
         shown,
