@@ -585,12 +585,16 @@ def test_a_selector_that_the_server_refuses_is_told(api: KubernetesApi, tmp_path
         assert "HTTP status 400, expected 200; check the selector" in discovery.problems[0]
 
 
-def test_a_rotated_token_is_taken_up(api: KubernetesApi, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("first")
-    (tmp_path / "kubeconfig").write_text(kubeconfig(api.url, token_file=str(tmp_path / "token")))
+def with_token(api: KubernetesApi, folder: Path) -> Options:
+    """What reads the token that the server wants from the file `token`."""
+    (folder / "token").write_text("first")
+    (folder / "kubeconfig").write_text(kubeconfig(api.url, token_file=str(folder / "token")))
     api.rules.token = "first"
-    options = replace(SELECTED, kubeconfig=str(tmp_path / "kubeconfig"))
-    with found_by(api, tmp_path, options) as discovery:
+    return replace(SELECTED, kubeconfig=str(folder / "kubeconfig"))
+
+
+def test_a_rotated_token_is_taken_up(api: KubernetesApi, tmp_path: Path) -> None:
+    with found_by(api, tmp_path, with_token(api, tmp_path)) as discovery:
         watching(api)
         api.rules.token = "second"
         api.cut()
@@ -607,11 +611,7 @@ def test_a_token_that_is_replaced_in_time_fails_nothing(
 ) -> None:
     monkeypatch.setattr(reflector, "_WATCH_SECONDS", (1, 1))
     monkeypatch.setattr(reflector, "_QUICK_SECONDS", 0.0)
-    (tmp_path / "token").write_text("first")
-    (tmp_path / "kubeconfig").write_text(kubeconfig(api.url, token_file=str(tmp_path / "token")))
-    api.rules.token = "first"
-    options = replace(SELECTED, kubeconfig=str(tmp_path / "kubeconfig"))
-    with found_by(api, tmp_path, options) as discovery:
+    with found_by(api, tmp_path, with_token(api, tmp_path)) as discovery:
         watching(api)
         # The watch in progress was let in with the old one.
         with api.changed:

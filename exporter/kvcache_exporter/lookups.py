@@ -8,13 +8,12 @@ import socket
 import threading
 import time
 from asyncio import wrap_future
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
 AddressInfo = tuple[Any, ...]
 """One result of socket.getaddrinfo."""
-Resolve = Callable[[str, int], Sequence[AddressInfo]]
 _MOST = 256
 _KEEP_SECONDS = 60.0
 
@@ -125,6 +124,11 @@ def is_literal(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands before a port, an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 LOOKUPS = Lookups()

@@ -6,7 +6,7 @@ from typing import Any
 
 import zmq
 
-from kvcache_exporter.lookups import LOOKUPS, is_literal
+from kvcache_exporter.lookups import LOOKUPS, bracketed, is_literal
 
 _LOOKUP_SECONDS = 2.0
 _MAX_SOCKETS = 16_384
@@ -54,8 +54,7 @@ def located(endpoint: str, turn: int = 0) -> str:
         return endpoint
     port = endpoint.rpartition(":")[2]
     addresses = list(dict.fromkeys(info[4][0] for info in LOOKUPS.find(host, int(port), _LOOKUP_SECONDS)))
-    address = addresses[turn % len(addresses)]
-    return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
+    return f"tcp://{bracketed(addresses[turn % len(addresses)])}:{port}"
 
 
 def _host(endpoint: str) -> str:

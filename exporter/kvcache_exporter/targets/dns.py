@@ -2,9 +2,10 @@
 
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kvcache_exporter.config import Address, DnsDiscovery, TargetGroup
+from kvcache_exporter.lookups import bracketed
 from kvcache_exporter.targets.base import DiscoveryError, Target, make_target
 from kvcache_exporter.targets.polled import PolledDiscovery
 
@@ -34,12 +35,7 @@ def resolve_addresses(dns_name: DnsDiscovery) -> Sequence[Address]:
         found = socket.getaddrinfo(dns_name.name, dns_name.port, _FAMILIES[dns_name.type], socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise DiscoveryError(f"the {dns_name.type} records cannot be looked up: {error}", "lookup") from None
-    return [Address(_host(entry[4]), dns_name.port or 0) for entry in found]
-
-
-def _host(address: tuple[Any, ...]) -> str:
-    host = str(address[0])
-    return f"[{host}]" if ":" in host else host
+    return [Address(bracketed(str(entry[4][0])), dns_name.port or 0) for entry in found]
 
 
 def _lookup_for(dns_name: DnsDiscovery) -> Lookup:

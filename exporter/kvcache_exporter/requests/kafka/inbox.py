@@ -49,9 +49,9 @@ class Inbox:
     def take(self) -> list[RequestRecord]:
         """The spans since the last call, to be counted in the current batch."""
         with self._lock:
-            new = self._waiting.keys() - set(self._taken)
-            self._taken += sorted(new)
-            return [self._waiting[key] for key in sorted(new)]
+            new = sorted(self._waiting.keys() - set(self._taken))
+            self._taken += new
+            return [self._waiting[key] for key in new]
 
     @property
     def deletes(self) -> list[Key]:

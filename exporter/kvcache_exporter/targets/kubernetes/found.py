@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from kvcache_exporter.config import KubernetesDiscovery, TargetGroup, parse_address
+from kvcache_exporter.lookups import bracketed
 from kvcache_exporter.targets.base import DiscoveryError, Target, make_target
 from kvcache_exporter.targets.kubernetes.annotations import Wishes, read_annotations
 from kvcache_exporter.targets.kubernetes.objects import EndpointSlice, Metadata, Pod
@@ -139,7 +140,7 @@ def _container_ports(pod: Pod) -> Iterator[Port]:
 
 def _found(wishes: Wishes, namespace: str, owner: str, host: str, port: int) -> Found:
     try:
-        address = parse_address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        address = parse_address(f"{bracketed(host)}:{port}")
     except ValueError as error:
         raise DiscoveryError(str(error)) from None
     target = make_target(wishes.group, address)
